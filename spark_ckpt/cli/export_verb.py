@@ -19,7 +19,7 @@ from spark_ckpt.cli.options import (
 )
 from spark_ckpt.cli.output import Facts, Line, Output, Report, Section
 from spark_ckpt.conf.passwords import shown
-from spark_ckpt.conf.spark_settings import FORMAT_KEY
+from spark_ckpt.conf.spark_settings import FORMAT_KEY, PROVIDER_CLASS, PROVIDER_KEY
 from spark_ckpt.errors import ConfigError
 from spark_ckpt.model import CheckpointId
 from spark_ckpt.paths import checkpoint_name
@@ -101,6 +101,7 @@ def _report(exported: Exported, written: Written, target: str, location: str, fo
     lines: list[Section] = [facts, Line(f"start the job without the plugin, with checkpointLocation {location}")]
     if form is CheckpointFormat.V2:
         lines.append(Line(f"the job has to set {FORMAT_KEY}={int(form)}: without it stock Spark does not find the state"))
+        lines.append(Line(f"and, as for any query in real time, {PROVIDER_KEY}={PROVIDER_CLASS}"))
     if planned is None:
         lines.append(Line(f"its epochs begin with {epoch}: a sink that has seen later batches must be a new one"))
     else:

@@ -14,7 +14,7 @@ FILE_MANAGER_CLASS = "org.apache.spark.sql.ckpt.BarrierFileManager"
 LISTENER_CLASS = "org.apache.spark.sql.ckpt.QueryRunListener"
 EXTENSIONS_CLASS = "org.apache.spark.sql.ckpt.CheckpointExtensions"
 
-_PROVIDER_KEY = "spark.sql.streaming.stateStore.providerClass"
+PROVIDER_KEY = "spark.sql.streaming.stateStore.providerClass"
 _MANAGER_KEY = "spark.sql.streaming.checkpointFileManagerClass"
 FORMAT_KEY = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 _CHANGELOG_KEY = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
@@ -26,7 +26,7 @@ _VALIDATION_KEY = "spark.sql.streaming.stateStore.commitValidation.enabled"
 _BYPASS_KEY = "spark.shuffle.sort.bypassMergeThreshold"
 
 NEEDED_SETTINGS: Mapping[str, tuple[str, str]] = {
-    _PROVIDER_KEY: (PROVIDER_CLASS, "the plugin's own provider, which a query gets when it has started, is made of Spark's RocksDB engine"),
+    PROVIDER_KEY: (PROVIDER_CLASS, "the plugin's own provider, which a query gets when it has started, is made of Spark's RocksDB engine"),
     _MANAGER_KEY: (FILE_MANAGER_CLASS, "the plugin sees the query's log through a file manager of its own"),
     FORMAT_KEY: ("2", "checkpoints need the unique ids of format 2"),
     _CHANGELOG_KEY: ("true", "checkpoints are made of changelogs"),

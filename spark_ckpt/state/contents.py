@@ -314,7 +314,6 @@ class FetchedStore:
     has_snapshot: bool
     changelogs: tuple[tuple[str, Path], ...] = ()
 
-
     @property
     def files(self) -> Mapping[str, int]:
         """Names and bytes of RocksDB's files: others than before if somebody has written to it, and not only read it."""

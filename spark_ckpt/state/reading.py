@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from spark_ckpt import paths
@@ -224,20 +224,22 @@ def gathered(
     `at_end` is called before threads are waited for that may still be in `make`. Raises `StorageError` where the program has ended.
     """
     with temporary_folder("state") as folder, ThreadPoolExecutor(threads, "state") as pool:
-        waiting: list[tuple[Future[list[pa.RecordBatch]], _Batches]] = []
+        waiting: list[_Batches] = []
         pid, has_ended = os.getpid(), False
 
         def finish() -> None:
             nonlocal has_ended
-            has_ended = True
+            had_ended, has_ended = has_ended, True
             if os.getpid() != pid:
-                # It is read there, by threads that are not here. Python would close it at its end: wait for them, or write its files.
-                ctypes.pythonapi.Py_IncRef(ctypes.py_object(waiting))
+                if not had_ended:
+                    # It is read there, by threads that are not here. Python would close it at its end: wait for them, or write its files.
+                    import ctypes
+
+                    ctypes.pythonapi.Py_IncRef(ctypes.py_object(waiting))
                 return
             with ExitStack() as closing:
-                for _, made in waiting:
+                for made in tuple(waiting):
                     closing.callback(made.close)
-                waiting.clear()
                 at_end()
                 pool.shutdown(cancel_futures=True)
 
@@ -252,38 +254,28 @@ def gathered(
             while True:
                 check()
                 while len(waiting) < threads and (item := next(numbered, None)) is not None:
-                    made = _Batches(make(item[1], folder / str(item[0])))
-                    waiting.append((_begun(pool, made), made))
+                    waiting.append(_Batches(make(item[1], folder / str(item[0]))))
+                    waiting[-1].begin(pool)
                 if not waiting:
                     return
                 # Whatever ends this wait, all that has begun is in `waiting`, and is closed before its folder goes.
-                at = 0 if in_order else _first_done([future for future, _ in waiting])
-                future, made = waiting[at]
-                found = future.result()
+                made = waiting[0] if in_order else _first_done(waiting)
+                try:
+                    found = made.next.result()
+                except Exception:
+                    check()
+                    raise
                 check()
                 if made.ended:
-                    del waiting[at]
+                    waiting.remove(made)
                 else:
-                    waiting[at] = (_begun(pool, made), made)
+                    made.begin(pool)
                 yield from found
 
 
-def _begun(pool: ThreadPoolExecutor, made: _Batches) -> Future[list[pa.RecordBatch]]:
-    """What is made next, by a thread of the pool; by this one where Python starts no more, since its main thread has ended."""
-    try:
-        return pool.submit(made.some)
-    except RuntimeError:
-        done: Future[list[pa.RecordBatch]] = Future()
-        try:
-            done.set_result(made.some())
-        except BaseException as e:
-            done.set_exception(e)
-        return done
-
-
-def _first_done(futures: Sequence[Future[list[pa.RecordBatch]]]) -> int:
-    wait(futures, return_when=FIRST_COMPLETED)
-    return next(number for number, future in enumerate(futures) if future.done())
+def _first_done(waiting: Sequence[_Batches]) -> _Batches:
+    wait([made.next for made in waiting], return_when=FIRST_COMPLETED)
+    return next(made for made in waiting if made.next.done())
 
 
 class _Batches:
@@ -291,9 +283,30 @@ class _Batches:
 
     def __init__(self, made: Generator[pa.RecordBatch, None, None]) -> None:
         self._made = made
+        self._first = Lock()
+        self.next: Future[list[pa.RecordBatch]] = Future()
         self.ended = False
 
-    def some(self) -> list[pa.RecordBatch]:
+    def begin(self, pool: ThreadPoolExecutor) -> None:
+        """To make the next ones, by a thread of the pool; by this one where there can be no more threads, as when the main one has ended.
+
+        Whoever is first makes them: a pool that could not start a thread has taken the work all the same, and may do it later.
+        """
+        self._first, self.next = first, found = Lock(), Future()
+
+        def make() -> None:
+            if first.acquire(blocking=False):
+                try:
+                    found.set_result(self._some())
+                except BaseException as e:
+                    found.set_exception(e)
+
+        try:
+            pool.submit(make)
+        except RuntimeError:
+            make()
+
+    def _some(self) -> list[pa.RecordBatch]:
         found = []
         for _ in range(_AHEAD):
             batch = next(self._made, None)
@@ -304,6 +317,8 @@ class _Batches:
         return found
 
     def close(self) -> None:
+        if self._first.acquire(blocking=False):  # nobody makes them any more
+            self.next.set_exception(CancelledError())
         with suppress(ValueError):  # an interrupt has kept a thread from being waited for that is in it
             self._made.close()
 

@@ -83,6 +83,8 @@ def mark_of(exported: Exported, location: str, form: CheckpointFormat) -> bytes:
         "location": location,
         "content": _digest(exported, form),
     }
+    if form is not CheckpointFormat.V1:
+        document["checkpoint_format"] = int(form)
     return json.dumps(document, indent=1).encode()
 
 

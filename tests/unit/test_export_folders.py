@@ -94,6 +94,16 @@ def test_a_mark_whose_answer_was_lost_is_not_left_in_anothers_export(tmp_path: P
     assert everything(target) == whole
 
 
+def test_the_mark_says_which_format_is_being_written(tmp_path: Path, target: Storage) -> None:
+    made = savepoint(tmp_path, 3)
+    cut(made, target, "offsets/*")
+    assert b"checkpoint_format" not in target.get(MARK)  # as an earlier version has begun it
+    with pytest.raises(ConflictError, match="another export that is not complete"):
+        write_stock(*made, target, "file:/out", form=CheckpointFormat.V2)
+    assert b'"checkpoint_format": 2' in mark_of(made[1], "file:/out", CheckpointFormat.V2)
+    export(made, target)
+
+
 def test_an_export_of_which_only_the_mark_is_left_is_complete(tmp_path: Path, target: Storage) -> None:
     made = savepoint(tmp_path, 3)
     with pytest.raises(StorageError):

@@ -5,10 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Generator
+from itertools import count
 from pathlib import Path
+from threading import Thread
+from typing import Any
 
 import pytest
 
+from spark_ckpt.state.reading import gathered
 from tests.stored.earlier import HERE, place
 
 ROOT = Path(__file__).parents[2]
@@ -70,7 +76,6 @@ def test_a_program_that_has_not_closed_it_ends_and_leaves_nothing(how: str, many
 
 THREAD = f"""
 import threading
-reader_pool.made = reader_process.made
 begun = threading.Event()
 def work():
     rows = 0
@@ -102,8 +107,8 @@ def test_who_reads_when_the_program_ends_reads_all(many: int, tmp_path: Path) ->
 
 @HELPERS
 def test_a_thread_that_nobody_waits_for_is_not_told_that_this_was_all(many: int, tmp_path: Path) -> None:
-    """What was registered at the exit before may take long, and the thread runs on meanwhile."""
-    late = "import atexit, time\natexit.register(lambda: time.sleep(3))\n"
+    """What was registered at the exit before may take long, and the thread runs on meanwhile: it takes batches, or waits for one."""
+    late = "import atexit, time\natexit.register(lambda: time.sleep(4))\n"
     code = f"{THREAD}\nthreading.Thread(target=work, daemon=True).start()\nbegun.wait()"
     command = [sys.executable, "-c", f"{late}{NOT_CLOSED}\nreading.MANY_BYTES = {many}\n{code}"]
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
@@ -136,19 +141,22 @@ print(1 + sum(1 for _ in batches))
     assert int(done.stdout) > 1
 
 
-@pytest.mark.parametrize("way", ["fork", "forkserver", "spawn"])
-def test_a_process_of_multiprocessing_leaves_nothing(way: str, tmp_path: Path) -> None:
+WAYS = pytest.mark.parametrize("way", ["fork", "forkserver", "spawn"])
+
+
+def in_a_child(way: str, work: str, tmp_path: Path) -> str:
+    """What it prints. It leaves nothing in `tmp_path / "tmp"` of this package."""
     (tmp_path / "tmp").mkdir()
     (tmp_path / "program.py").write_text(f"""
-import multiprocessing, sys
+import multiprocessing, sys, threading
 sys.path.insert(0, {str(ROOT)!r})
 import spark_ckpt
 held = []
-def work():
+def read():
     from spark_ckpt.state import reading
     reading.BATCH_BYTES = 1
-    held.append(iter(spark_ckpt.read_state({UPDATE!r})))
-    next(held[0])
+    return iter(spark_ckpt.read_state({UPDATE!r}))
+{work}
 if __name__ == "__main__":
     process = multiprocessing.get_context({way!r}).Process(target=work)
     process.start()
@@ -156,5 +164,52 @@ if __name__ == "__main__":
     sys.exit(process.exitcode)
 """)
     environment = {**os.environ, "TMPDIR": str(tmp_path / "tmp")}
-    subprocess.run([sys.executable, str(tmp_path / "program.py")], env=environment, check=True, timeout=60)
+    command = [sys.executable, str(tmp_path / "program.py")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
     assert [path for path in (tmp_path / "tmp").iterdir() if path.name.startswith(".spark-ckpt")] == []
+    return done.stdout
+
+
+@WAYS
+def test_a_process_of_multiprocessing_leaves_nothing(way: str, tmp_path: Path) -> None:
+    in_a_child(way, "def work():\n    held.append(read())\n    next(held[0])", tmp_path)
+
+
+@WAYS
+def test_a_thread_that_such_a_process_waits_for_reads_all(way: str, tmp_path: Path) -> None:
+    work = """
+import time
+def slowly():
+    rows = 0
+    for batch in read():
+        rows += batch.num_rows
+        time.sleep(0.2)
+    print(rows, flush=True)
+def work():
+    threading.Thread(target=slowly).start()
+    time.sleep(1)
+"""
+    assert in_a_child(way, work, tmp_path) == "5\n"
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+@pytest.mark.parametrize("refused", [{1}, {1, 2}, {2, 3}, {1, 2, 3, 4}, set(range(1, 100))], ids=str)
+def test_threads_that_cannot_be_started_cost_no_row(refused: set[int], in_order: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A limit of processes. A pool has taken the work all the same, and may do it when it can start a thread again."""
+    asked, start = count(1), Thread.start
+
+    def limited(thread: Thread) -> None:
+        if next(asked) in refused:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    def make(snapshot: Any, _folder: Path) -> Generator[Any, None, None]:
+        for number in range(10):
+            time.sleep(0.01)
+            yield snapshot, number
+
+    stores: Any = ["a", "b", "c"]
+    monkeypatch.setattr(Thread, "start", limited)
+    read: list[Any] = list(gathered(make, stores, 3, in_order=in_order))
+    assert sorted(read) == [(store, number) for store in stores for number in range(10)]

@@ -10,6 +10,7 @@ import pytest
 
 from spark_ckpt.cli.main import run
 from spark_ckpt.state.changelogs import unpacked
+from spark_ckpt.stock.changelog_forms import read_lineage
 from spark_ckpt.stock.importing import import_checkpoint
 from spark_ckpt.storage import open_storage
 from tests.drivers.stock_location import StockLocation
@@ -50,6 +51,24 @@ def test_what_was_imported_is_exported_as_it_was(form: int, codec: str, begun: b
         *(f"{folder}/{batch}" for folder in ("offsets", "commits") for batch in (0, 1)),
         *(f"state/0/{p}/{store}{version}.changelog" for p in (0, 1) for store in ("", "other/") for version in (1, 2, 3)),
     }
+
+
+@pytest.mark.parametrize("form", [1, 2])
+def test_ids_that_an_import_has_made_up_name_what_an_export_writes(form: int, tmp_path: Path) -> None:
+    """In format 2: each file's version and id, the ids that the commit names, and what a changelog builds on."""
+    at = StockLocation(tmp_path / "stock", form=form, stores=("default", "other")).begin()
+    for batch in range(4):
+        at.batch(batch, full=batch == 2)
+    import_checkpoint(open_storage(f"file://{at.folder}"), open_storage(f"file://{tmp_path}/saved"))
+    out = tmp_path / "out"
+    assert run(["export", str(tmp_path / "saved"), str(out), "--checkpoint-format", "2"]) == 0
+    ids = json.loads((out / "commits" / "3").read_bytes().split(b"\n")[1])["stateUniqueIds"]["0"]
+    for partition, of_stores in enumerate(ids):
+        for store, uid in zip(("", "other"), of_stores, strict=True):
+            folder = out / "state" / "0" / str(partition) / store
+            newest = folder / f"4_{uid}.changelog"
+            ((version, built_on),) = read_lineage(newest, newest.name, "lz4")
+            assert (version, (folder / f"{version}_{built_on}.zip").exists()) == (3, True)
 
 
 @pytest.mark.parametrize("codec", ["lz4", "zstd", "snappy"])

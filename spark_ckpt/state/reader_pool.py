@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from itertools import islice
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -104,16 +104,17 @@ class _Readers:
 
     def close(self) -> None:
         """No thread is in `batches` any more. May be called again."""
-        self.end()
-        helpers, self._helpers = self._helpers, []
-        for helper in helpers:
-            helper.close()
+        with ExitStack() as closing:
+            for helper in self._helpers:
+                closing.callback(helper.close)
+            self.end()
 
     def end(self) -> None:
         """What is being read is read no further. May be called again."""
         self.ended = True
-        for helper in self._helpers:
-            helper.end()
+        with ExitStack() as ending:  # each of them, also if an interrupt falls into the end of another
+            for helper in self._helpers:
+                ending.callback(helper.end)
 
     def check(self) -> None:
         """Raises `_HelperEndedError` if nobody takes what is read any more."""

@@ -221,7 +221,8 @@ def gathered(
     """The batches of some stores, made by so many threads; of each store so much is made as has room.
 
     `in_order`: one store's come after the other's; else they come as soon as they are made, so that no thread waits for another's store.
-    `at_end` is called before threads are waited for that may still be in `make`. Raises `StorageError` where the program has ended.
+    `at_end` is called before threads are waited for that may still be in `make`. Raises `StorageError` where the program has ended, and
+    in a process that was forked meanwhile.
     """
     with temporary_folder("state") as folder, ThreadPoolExecutor(threads, "state") as pool:
         waiting: list[_Batches] = []
@@ -244,7 +245,10 @@ def gathered(
                 pool.shutdown(cancel_futures=True)
 
         def check() -> None:
-            """A thread may go on to read when all that is done at the end is done: for it, that is not the end of the state."""
+            """A thread may go on to read when all that is done at the end is done: for it, that is not the end of the state. Who was forked
+            has the pool without its threads, and the sockets to the helpers with the one who reads."""
+            if os.getpid() != pid:
+                raise StorageError("this process was forked from the one that reads the state; read it anew here")
             if has_ended:
                 raise StorageError("the program ends, so that no more of the state is read")
 
@@ -300,6 +304,8 @@ class _Batches:
                     found.set_result(self._some())
                 except BaseException as e:
                     found.set_exception(e)
+                    if not isinstance(e, Exception):
+                        raise
 
         try:
             pool.submit(make)

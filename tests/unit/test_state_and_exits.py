@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from spark_ckpt.errors import StorageError
 from spark_ckpt.state.reading import gathered
 from tests.stored.earlier import HERE, place
 
@@ -193,6 +195,48 @@ def work():
     assert in_a_child(way, work, tmp_path) == "5\n"
 
 
+def ten_each(snapshot: Any, _folder: Path) -> Generator[Any, None, None]:
+    for number in range(10):
+        time.sleep(0.01)
+        yield snapshot, number
+
+
+STORES: Any = ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_who_was_forked_meanwhile_is_told_to_read_anew(in_order: bool) -> None:
+    """Nobody makes anything there, and what it takes from a helper would be missing here."""
+    read = gathered(ten_each, STORES, 3, in_order=in_order)
+    taken: list[Any] = [next(read)]
+    if not (forked := os.fork()):
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(30)
+        try:
+            list(read)
+        except StorageError:
+            os._exit(7)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(forked, 0)[1]) == 7
+    taken += read
+    assert sorted(taken) == [(store, number) for store in STORES for number in range(10)]
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_who_is_interrupted_while_there_are_no_threads_hears_of_it_at_once(in_order: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def make(snapshot: Any, folder: Path) -> Generator[Any, None, None]:
+        if snapshot == "b":
+            raise KeyboardInterrupt
+        yield from ten_each(snapshot, folder)
+
+    def refused(_thread: Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(Thread, "start", refused)
+    with pytest.raises(KeyboardInterrupt):
+        next(gathered(make, STORES, 3, in_order=in_order))
+
+
 @pytest.mark.parametrize("in_order", [True, False])
 @pytest.mark.parametrize("refused", [{1}, {1, 2}, {2, 3}, {1, 2, 3, 4}, set(range(1, 100))], ids=str)
 def test_threads_that_cannot_be_started_cost_no_row(refused: set[int], in_order: bool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,12 +248,6 @@ def test_threads_that_cannot_be_started_cost_no_row(refused: set[int], in_order:
             raise RuntimeError("can't start new thread")
         start(thread)
 
-    def make(snapshot: Any, _folder: Path) -> Generator[Any, None, None]:
-        for number in range(10):
-            time.sleep(0.01)
-            yield snapshot, number
-
-    stores: Any = ["a", "b", "c"]
     monkeypatch.setattr(Thread, "start", limited)
-    read: list[Any] = list(gathered(make, stores, 3, in_order=in_order))
-    assert sorted(read) == [(store, number) for store in stores for number in range(10)]
+    read: list[Any] = list(gathered(ten_each, STORES, 3, in_order=in_order))
+    assert sorted(read) == [(store, number) for store in STORES for number in range(10)]

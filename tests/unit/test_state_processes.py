@@ -558,3 +558,20 @@ def test_what_only_a_helper_can_find_damaged_is_named_as_ever(by_processes: list
     storage.put(metadata_key(newest.id), encode_metadata(replace(newest, snapshots=tuple(changed))))
     with pytest.raises(DamagedError, match=r"run-2/chk-5: operator 0, partition [01], store default: "):
         spark_ckpt.read_state(stream).to_table()
+
+
+def test_two_interrupts_leave_no_helper(monkeypatch: pytest.MonkeyPatch) -> None:
+    end, interrupts = reader_pool._Helper.end, count(1)
+
+    def interrupted(helper: reader_pool._Helper) -> None:
+        if next(interrupts) in (1, 4):  # the first of three, each time
+            raise KeyboardInterrupt
+        end(helper)
+
+    readers = reader_pool._Readers(3)
+    monkeypatch.setattr(reader_pool._Helper, "end", interrupted)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            readers.end()
+    readers.close()
+    assert children() == []

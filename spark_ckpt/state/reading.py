@@ -296,7 +296,9 @@ class _Batches:
 
         Whoever is first makes them: a pool that could not start a thread has taken the work all the same, and may do it later.
         """
-        self._first, self.next = first, found = Lock(), Future()
+        found: Future[list[pa.RecordBatch]] = Future()
+        first = Lock()
+        self._first, self.next = first, found
 
         def make() -> None:
             if first.acquire(blocking=False):

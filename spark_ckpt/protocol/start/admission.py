@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from spark_ckpt.errors import ErrorKind, printable
@@ -14,6 +15,8 @@ from spark_ckpt.protocol.start.last_run import LastRun
 from spark_ckpt.protocol.start.recovery import GivenUpError, fenced_message
 from spark_ckpt.protocol.start.sources import same_sources
 
+_TRANSFORM, _NEW_TRANSFORM = "TransformWithStateIn", (4, 2)
+"""transformWithState in Python: its name in a job begins so (`JobShapes`), and from that Spark on older ones do not read its state."""
 _NAMED, _SHOWN = 16, 100
 """Of a query's hooks, and letters of a name: as many as there can be. What lies in a storage may be forged."""
 
@@ -29,10 +32,27 @@ class Admission:
         if last.claim is None:
             self._begin_stream()
             return []
-        told = self._compare(last.claim) if last.end is None else []
+        told = [*self._older_spark(last.claim), *self._compare(last.claim)] if last.end is None else []
         if not self.is_its_own(last.claim):
             raise GivenUpError(ErrorKind.FENCED, fenced_message(None, last.claim.claim, last.claim))
         return told
+
+    def _older_spark(self, claim: Claim) -> list[Instruction]:
+        """Rule: an older Spark does not go on from what it is known not to read (`tests/spark/test_upgrade.py`), and is told else what it goes
+        on from. Not where a person goes back to a checkpoint that an older one may have made."""
+        request, restored = self._request, claim.restored.path if claim.restored is not None else None
+        chosen = request.restore is not None and request.restore.path != restored
+        theirs, mine = (versions.get("spark", "") for versions in (claim.versions, request.versions))
+        if chosen or _line(mine) >= _line(theirs) or not _line(mine):
+            return []
+        said = f"the stream was last run by Spark {printable(theirs[:_SHOWN])}, and this is Spark {mine}"
+        if _line(mine) < _NEW_TRANSFORM <= _line(theirs) and any(name.startswith(_TRANSFORM) for name in request.job.operators):
+            raise GivenUpError(
+                ErrorKind.CONFLICT,
+                f"{said}, which does not read the state of Python's transformWithState of Spark 4.2 and newer; start the query with such a "
+                "Spark, or go back with spark.ckpt.restore.path to a checkpoint or savepoint that the older one has made",
+            )
+        return [do.Log(do.Level.WARN, f"{said}: Spark promises nothing of state that a newer one has written")]
 
     def admit_hooks(self, origin: Checkpoint | None) -> None:
         """Rule: the state of a hook is not lost because nobody takes it (Flink: without `allowNonRestoredState`)."""
@@ -87,6 +107,12 @@ class Admission:
                 )
             ]
         return []
+
+
+def _line(version: str) -> tuple[int, ...]:
+    """(4, 2) of "4.2.1"; () where it is none."""
+    found = re.match(r"(\d{1,4})\.(\d{1,4})(?!\d)", version, re.ASCII)
+    return tuple(map(int, found.groups())) if found else ()
 
 
 def _names(items: Iterable[str]) -> str:

@@ -38,8 +38,8 @@ class Admission:
         return told
 
     def _older_spark(self, claim: Claim) -> list[Instruction]:
-        """Rule: an older Spark does not go on from what it is known not to read (`tests/spark/test_upgrade.py`); else it is told what it goes
-        on from. Not where a person goes back to a checkpoint that an older one may have made."""
+        """Rule: an older Spark does not go on from what it is known not to read (`tests/spark/test_upgrade.py`); else it is told what it
+        goes on from. Not where a person goes back to a checkpoint that an older one may have made."""
         request, restored = self._request, claim.restored.path if claim.restored is not None else None
         chosen = request.restore is not None and request.restore.path != restored
         theirs, mine = (versions.get("spark", "") for versions in (claim.versions, request.versions))

@@ -32,10 +32,10 @@ class Admission:
         if last.claim is None:
             self._begin_stream()
             return []
-        told = [*self._older_spark(last.claim), *self._compare(last.claim)] if last.end is None else []
+        told = self._compare(last.claim) if last.end is None else []
         if not self.is_its_own(last.claim):
             raise GivenUpError(ErrorKind.FENCED, fenced_message(None, last.claim.claim, last.claim))
-        return told
+        return [*told, *(self._older_spark(last.claim) if last.end is None else [])]
 
     def _older_spark(self, claim: Claim) -> list[Instruction]:
         """Rule: an older Spark does not go on from what it is known not to read (`tests/spark/test_upgrade.py`); else it is told what it
@@ -50,7 +50,8 @@ class Admission:
             raise GivenUpError(
                 ErrorKind.CONFLICT,
                 f"{said}, which does not read the state of Python's transformWithState of Spark 4.2 and newer; start the query with such a "
-                "Spark, or go back with spark.ckpt.restore.path to a checkpoint or savepoint that the older one has made",
+                "Spark, or go back with spark.ckpt.restore.path to a checkpoint or savepoint that the older one has made, "
+                "or begin with that in a new checkpointLocation",
             )
         return [do.Log(do.Level.WARN, f"{said}: Spark promises nothing of state that a newer one has written")]
 

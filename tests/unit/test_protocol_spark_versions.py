@@ -77,3 +77,16 @@ def test_who_goes_back_to_what_the_older_one_made_may_do_so() -> None:
     # From then on it is that one's, also with the option still there.
     _, said = start(world, "4.1.4", "d", IN_PYTHON, own(1, 1))
     assert started(said).epoch == 2
+
+
+def test_who_was_replaced_by_a_newer_one_hears_that_and_not_how_to_take_the_stream_back() -> None:
+    world = run_by("4.1.4", IN_PYTHON)
+    start(world, "4.3.0", "b", IN_PYTHON)
+    again = ev.StartRequested("q", IN_PYTHON, (), "c", "host", {"spark": "4.1.4"}, spark_run_id="the first", again=True)
+    refused = refusal(Driver(world).push(again))
+    assert (refused.kind, "restore.path" in refused.message) == (ErrorKind.FENCED, False)
+
+
+def test_another_job_hears_of_that_first() -> None:
+    refused = refusal(start(run_by("4.3.0", IN_PYTHON), "4.1.4", "b", replace(IN_PYTHON, sources=("another",)))[1])
+    assert "another job uses this checkpointLocation" in refused.message

@@ -12,6 +12,7 @@ class NewestCommit[A <: AnyRef](worker: ScheduledExecutorService, commit: Consum
   import NewestCommit._
 
   private val pending = new AtomicReference[A]
+  @volatile private var isForgotten = false
   // Of the worker's thread.
   private var waits = false
   private var waitMs = FirstMs
@@ -24,8 +25,11 @@ class NewestCommit[A <: AnyRef](worker: ScheduledExecutorService, commit: Consum
   /** Nothing follows: what has not been told is tried once more, without the rest of a wait. */
   def last(): Unit = worker.execute(() => attempt())
 
-  /** What has not been told is forgotten. */
-  def forget(): Unit = pending.set(null.asInstanceOf[A])
+  /** Nothing follows, and what has not been told is forgotten: also what is being told just now, should that fail. */
+  def forget(): Unit = {
+    isForgotten = true
+    pending.set(null.asInstanceOf[A])
+  }
 
   private def attempt(): Unit = Option(pending.getAndSet(null.asInstanceOf[A])).foreach { newest =>
     try {
@@ -35,7 +39,9 @@ class NewestCommit[A <: AnyRef](worker: ScheduledExecutorService, commit: Consum
       case e: InterruptedException => throw e
       case _: Throwable =>
         pending.compareAndSet(null.asInstanceOf[A], newest)
-        if (!worker.isShutdown) {
+        // Only after it was put back: who forgets marks first and then clears.
+        if (isForgotten) pending.set(null.asInstanceOf[A])
+        else if (!worker.isShutdown) {
           waits = true
           worker.schedule((() => { waits = false; attempt() }): Runnable, waitMs, TimeUnit.MILLISECONDS)
           waitMs = math.min(2 * waitMs, MostMs)

@@ -29,7 +29,7 @@ def worker(java: Any) -> Iterator[Any]:
 
 
 class Broker:
-    """Remembers what it is told and when, in seconds. While `away`, it refuses."""
+    """Remembers what it is told and when, in seconds. While `away`, it refuses; it answers only when it may."""
 
     class Java:
         implements = ("java.util.function.Consumer",)
@@ -39,10 +39,16 @@ class Broker:
         self.asked: list[tuple[float, str]] = []
         self.taken: list[str] = []
         self.came = threading.Event()
+        self.may_answer = threading.Event()
+        self.may_answer.set()
+        self.answered = threading.Event()
 
     def accept(self, told: str) -> None:
+        away = self.away
         self.asked.append((time.monotonic(), told))
-        if self.away:
+        self.may_answer.wait(20)
+        self.answered.set()
+        if away:
             raise ConnectionError("the broker is away")
         self.taken.append(told)
         self.came.set()
@@ -106,10 +112,24 @@ def test_what_waits_is_forgotten_at_the_end(java: Any, worker: Any) -> None:
     broker = Broker(away=True)
     commits = java.org.apache.spark.sql.ckpt.NewestCommit(worker, broker)
     commits.offer("never taken")
+    assert broker.answered.wait(20)
+    commits.forget()
+    broker.away = False
+    time.sleep(1)
+    assert broker.taken == []
+
+
+def test_what_fails_only_after_it_was_forgotten_is_not_tried_again(java: Any, worker: Any) -> None:
+    broker = Broker(away=True)
+    broker.may_answer.clear()
+    commits = java.org.apache.spark.sql.ckpt.NewestCommit(worker, broker)
+    commits.offer("never taken")
     until = time.monotonic() + 20
     while not broker.asked and time.monotonic() < until:
         time.sleep(0.01)
     commits.forget()
+    broker.may_answer.set()
+    assert broker.answered.wait(20)
     broker.away = False
     time.sleep(1)
     assert broker.taken == []

@@ -22,6 +22,8 @@ class ClaimChecks:
     def __init__(self, world: World, observed: Counter[Observed]) -> None:
         self._world = world
         self._observed = observed
+        self.fallen_back: set[CheckpointId] = set()
+        """Where all that was newer was damaged: what is left is worth a try, and may just be deleted."""
 
     def check(self, claim: Claim, anew: bool, listed_at: int) -> None:
         """Before it counts as the last. `anew`: the stream had been deleted."""
@@ -29,6 +31,10 @@ class ClaimChecks:
         self.check_damaged(claim.claim, claim.bad)
         self._observed[Observed.PASSED_OVER] += len(set(claim.bad) - {c for one in earlier for c in one.bad})
         self._check_origin(claim, listed_at)
+        last = self._world.log.last_claim
+        source = self._source(claim, last)
+        if last and not anew and source and self._passed_over(last, source, listed_at):
+            self.fallen_back.add(source)
         self._world.log.adopt(claim)
         if anew:
             self._check_anew(claim)

@@ -50,8 +50,23 @@ class WithOldOperators(PlansPast):
 class ChoosingAny(Candidates):
     """Goes on from any checkpoint that a person chose and that is there."""
 
-    def is_retained(self, checkpoint: CheckpointId) -> bool:  # noqa: ARG002
+    def may_be_chosen(self, checkpoint: CheckpointId) -> bool:  # noqa: ARG002
         return True
+
+
+class CountingIntact(Candidates):
+    """Goes on from any that a person chose and that would be retained, did all runs know of the damage."""
+
+    def may_be_chosen(self, checkpoint: CheckpointId) -> bool:
+        return self._is_retained(checkpoint)
+
+
+class SureOfAll(Candidates):
+    """Forgets that an earlier run may still delete what is inherited."""
+
+    @property
+    def unsure(self) -> frozenset[CheckpointId]:
+        return frozenset()
 
 
 class CountingPlans(PlansPast):

@@ -362,8 +362,7 @@ class World:
         origin = [begun_from] if begun_from and (self.cut_short is None or self.was_completed(begun_from)) else []
         due = [CheckpointId(claim.run, epoch) for epoch in newest] or origin
         for checkpoint in due:
-            if checkpoint not in self.checkpoints and not (checkpoint == begun_from and claim.bad):
-                # Past one that is damaged the start goes back to what may just be deleted.
+            if checkpoint not in self.checkpoints and not (checkpoint == begun_from and checkpoint in self._claim_checks.fallen_back):
                 raise ViolationError(Invariant.RETAINED_EXIST, f"{when}: {checkpoint} is gone, run {claim.run} needs it")
 
     def check_clean(self, claim: Claim, waiting: int) -> None:

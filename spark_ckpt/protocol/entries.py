@@ -123,6 +123,7 @@ class Claim:
     `used`: the highest number that an epoch of the stream may have had, -1 for none; None: not noted (before version 3).
     `stream`: what tells the stream from every other, whatever its query's id: the nonce of the first claim that says it, carried on by all
     later ones, and noted in `_metadata`.
+    `unsure`: of `inherits`, what an earlier run may still delete, since it counts newer ones that are damaged.
     """
 
     claim: int
@@ -148,6 +149,7 @@ class Claim:
     used: int | None = None
     floor: int = 0
     stream: str = ""
+    unsure: tuple[CheckpointId, ...] = ()
 
     def adopted_past(self, epoch: int) -> dict[int, int]:
         """Of the plans in `adopts`, those of later epochs: entry -> epoch."""
@@ -266,6 +268,8 @@ def encode(entry: Entry, limits: EntryLimits = LIMITS) -> bytes:
             )
         doc["used"] = entry.used
         doc["stream"] = entry.stream
+        if entry.unsure:
+            doc["unsure"] = [c.to_json() for c in entry.unsure]
         doc["adopts"] = None if entry.adopts is None else [[one.first, one.count, one.epoch] for one in entry.adopts]
     elif isinstance(entry, Plan):
         doc["run"] = entry.run
@@ -376,6 +380,7 @@ def _entry(doc: Mapping[str, Any], limits: EntryLimits) -> Entry:
             _used(doc.get("used")),
             floor,
             _text(doc.get("stream", "")),
+            _checkpoints(doc.get("unsure", []), limits),
         )
     if kind == "plan":
         files = doc["files"]

@@ -147,8 +147,10 @@ def _own(
         why = "was found damaged" if use is Use.BAD else "is not one that the stream can go back to"
         problems.append(f"it {why} ({use.value} in `spark-ckpt list`)")
     elif content.id not in Overview.of(reader.read_all(), standing).retained:
-        retained = standing.claim.retained
-        problems.append(f"it is not among the newest {retained} (spark.ckpt.retained), and may be deleted at any moment")
+        why = f"it is not among the newest {standing.claim.retained} (spark.ckpt.retained; damaged ones count), and may be deleted"
+        if content.id in standing.claim.unsure:
+            why = "an earlier run had dropped it, and may delete it"
+        problems.append(f"{why} at any moment")
     return _with_plans(problems, False, content, path, storage, reader, standing)
 
 

@@ -10,7 +10,7 @@ from spark_ckpt.errors import DamagedError, StorageSetupError
 from spark_ckpt.model import Checkpoint, CheckpointId
 from spark_ckpt.protocol.entries import Claim
 from spark_ckpt.protocol.retention.garbage import kept_checkpoints
-from spark_ckpt.protocol.retention.order import is_retained, newest_first
+from spark_ckpt.protocol.retention.order import may_be_chosen, newest_first
 
 
 class Condition(Enum):
@@ -106,13 +106,13 @@ class Overview:
 
     @property
     def retained(self) -> frozenset[CheckpointId]:
-        """Those a person may choose to go back to; the last run may delete any other at any moment."""
+        """Those a person may choose to go back to; a run may delete any other at any moment."""
         if self.standing is None:
             return frozenset(item.id for item in self.found)
         claim = self.standing.claim
-        order = newest_first(claim, (item.id for item in self.found if item.id.run == claim.run))
+        own = frozenset(item.id for item in self.found if item.id.run == claim.run)
         intact = _intact(self.found, self.standing)
-        return frozenset(c for c in order if is_retained(c, order, intact, claim.retained))
+        return frozenset(c for c in newest_first(claim, own) if may_be_chosen(c, claim, own, intact))
 
 
 def _intact(found: Iterable[Found], standing: Standing) -> frozenset[CheckpointId]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from spark_ckpt.model import Checkpoint, CheckpointId
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
+from spark_ckpt.protocol.entries import Claim, decode
 from spark_ckpt.protocol.instructions import Instruction
 from tests.drivers.protocol_driving import Driver, World
 
@@ -17,6 +18,12 @@ def refusal(said: list[Instruction]) -> do.Refused:
     found = [i for i in said if isinstance(i, do.Refused)]
     assert len(found) == 1
     return found[0]
+
+
+def claim_of(world: World, number: int) -> Claim:
+    entry = decode(number, world.log[number])
+    assert isinstance(entry, Claim)
+    return entry
 
 
 def after(epochs: int) -> World:

@@ -78,10 +78,11 @@ class StreamWriter:
         inherits: tuple[CheckpointId, ...] = (),
         retained: int = 3,
         savepoint_dir: str = "",
+        unsure: tuple[CheckpointId, ...] = (),
     ) -> None:
         self.claim = self.log + 1
         claim = entries.Claim(self.claim, run, "query", JOB, origin, inherits, bad, "host", {}, 1, "nonce", retained=retained)
-        self.append(replace(claim, savepoint_dir=savepoint_dir))
+        self.append(replace(claim, savepoint_dir=savepoint_dir, unsure=unsure))
 
     def complete(
         self, run: int, epoch: int, stores: list[SmallStore], changelogs_only: int = 0, files: Mapping[str, bytes] | None = None

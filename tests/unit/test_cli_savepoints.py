@@ -403,10 +403,30 @@ def test_what_the_last_run_may_delete_at_any_moment_is_no_choice(
         "COMPLETED, latest",
     ]
     status, doc = call(capsys, "restore", f"{url}/run-00000001/chk-0", "--check", url)
-    assert (status, doc["problems"]) == (1, ["it is not among the newest 2 (spark.ckpt.retained), and may be deleted at any moment"])
+    why = "it is not among the newest 2 (spark.ckpt.retained; damaged ones count), and may be deleted at any moment"
+    assert (status, doc["problems"]) == (1, [why])
     assert call(capsys, "restore", f"{url}/run-00000001/chk-1", "--check", url)[0] == 0
     storage.put(metadata_key(CheckpointId(1, 2)), b"damaged")
-    assert call(capsys, "restore", f"{url}/run-00000001/chk-0", "--check", url)[0] == 0, "damaged ones do not count"
+    assert call(capsys, "restore", f"{url}/run-00000001/chk-0", "--check", url)[0] == 1, "its run counts what is damaged, if asleep"
+    storage.put(metadata_key(CheckpointId(1, 1)), b"damaged")
+    assert call(capsys, "restore", f"{url}/run-00000001/chk-0", "--check", url)[0] == 0, "there is no other"
+    _, listed = call(capsys, "list", url)
+    assert [c["retained"] for c in listed["checkpoints"]] == [True, True, True]
+
+
+def test_what_an_earlier_run_may_delete_is_no_choice_in_a_later_one(
+    storage: Storage, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    writer = StreamWriter(storage)
+    writer.begin(1)
+    for epoch in range(2):
+        writer.complete(1, epoch, [make_store(tmp_path, 3, f"r{epoch}")])
+    older, newer = CheckpointId(1, 0), CheckpointId(1, 1)
+    writer.begin(2, newer, inherits=(older, newer), unsure=(older,))
+    _, listed = call(capsys, "list", url)
+    assert [c["retained"] for c in listed["checkpoints"]] == [False, True]
+    status, doc = call(capsys, "restore", f"{url}/run-00000001/chk-0", "--check", url)
+    assert (status, doc["problems"]) == (1, ["an earlier run had dropped it, and may delete it at any moment"])
 
 
 ONLY = "with spark.ckpt.restore.plans=DISCARD only"

@@ -44,6 +44,7 @@ entries = st.one_of(
         st.integers(0, 2**45),
         st.text(),
         st.none() | st.builds(Restored, st.text(), st.none() | ids, st.booleans()),
+        unsure=st.lists(ids, max_size=2).map(tuple),
     ),
     st.builds(
         Plan,

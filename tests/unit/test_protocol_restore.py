@@ -11,7 +11,7 @@ from spark_ckpt.errors import ErrorKind
 from spark_ckpt.model import Checkpoint, CheckpointId, FileHandle, Job
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
-from spark_ckpt.protocol.entries import Adopted, Claim, End, Plan, Restored, decode, encode
+from spark_ckpt.protocol.entries import Adopted, End, Plan, Restored, decode, encode
 from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.offsets_conf import partitions_of
 from spark_ckpt.protocol.reasons import Outcome
@@ -19,15 +19,9 @@ from spark_ckpt.protocol.settings import Settings
 from spark_ckpt.protocol.start.restoring import misfits
 from tests.drivers.planned_operators import a_total
 from tests.drivers.protocol_driving import JOB, Driver, World
-from tests.drivers.protocol_starts import after, elsewhere, own, refusal, started
+from tests.drivers.protocol_starts import after, claim_of, elsewhere, own, refusal, started
 
 SAVEPOINT = "s3://b/savepoints/x"
-
-
-def claim_of(world: World, number: int) -> Claim:
-    entry = decode(number, world.log[number])
-    assert isinstance(entry, Claim)
-    return entry
 
 
 def with_source(world: World, source: Checkpoint | None = None) -> World:

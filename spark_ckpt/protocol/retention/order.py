@@ -22,3 +22,18 @@ def is_retained(checkpoint: CheckpointId, order: list[CheckpointId], intact: Col
     damaged do not count: where they are all there is, what is left is worth a try. `order` is `newest_first`.
     """
     return sum(c in intact for c in order[: order.index(checkpoint)]) < retained
+
+
+def sure(claim: Claim, own: Collection[CheckpointId]) -> list[CheckpointId]:
+    """Rule: what no run deletes that came before a later claim, newest first, damaged or not.
+
+    Such a run may not know of damage, and counts what is damaged when it drops what is past `retained`. What it may still delete stays in
+    danger under later claims (`Claim.unsure`). A copy that the claim's run was to begin with counts only where it was made.
+    """
+    known = [c for c in newest_first(claim, own) if c.run != claim.run or c in own]
+    return [c for c in known[: claim.retained] if c not in claim.unsure]
+
+
+def may_be_chosen(checkpoint: CheckpointId, claim: Claim, own: Collection[CheckpointId], intact: Collection[CheckpointId]) -> bool:
+    """Rule: a person may go back to what nobody deletes, and to what a start goes back to by itself."""
+    return checkpoint in sure(claim, own) or checkpoint == next((c for c in newest_first(claim, own) if c in intact), None)

@@ -10,7 +10,7 @@ from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.driver_files import missing_files
 from spark_ckpt.protocol.instructions import Instruction
-from spark_ckpt.protocol.retention.order import is_retained, newest_first
+from spark_ckpt.protocol.retention.order import is_retained, may_be_chosen, newest_first, sure
 from spark_ckpt.protocol.start.phases import StartPhase
 from spark_ckpt.protocol.start.planned_before import copied_own
 from spark_ckpt.protocol.start.recovery import Next, UnlessMovedOnError
@@ -42,8 +42,13 @@ class Candidates:
         assert last is not None
         return newest_first(last, self.listed)
 
-    def is_retained(self, checkpoint: CheckpointId) -> bool:
-        """Rule: a person can choose only what the last run retains (`retention/order.py`)."""
+    def may_be_chosen(self, checkpoint: CheckpointId) -> bool:
+        """By a person. Before they are read all of them are taken to be whole."""
+        last = self._round.last.claim
+        assert last is not None
+        return may_be_chosen(checkpoint, last, self.listed, self.read or self.to_try)
+
+    def _is_retained(self, checkpoint: CheckpointId) -> bool:
         last = self._round.last.claim
         assert last is not None
         return is_retained(checkpoint, self.in_order, self.read, last.retained)
@@ -197,7 +202,7 @@ class Candidates:
 
         The same for what the last run does not retain: with newer ones left out, it would seem to be.
         """
-        not_inherited = tuple(c for c in self.read.values() if c.log > log or not self.is_retained(c.id))
+        not_inherited = tuple(c for c in self.read.values() if c.log > log or not self._is_retained(c.id))
         for checkpoint in not_inherited:
             del self.read[checkpoint.id]
         return not_inherited
@@ -207,6 +212,12 @@ class Candidates:
         """What an earlier run may still delete does not become retained because this one retains more."""
         last, retained = self._round.last.living, self._round.settings.retained
         inherited = [c for c in self.read if c in self.in_order] if last else []
-        if last is None or all(self.is_retained(c) for c in inherited):
+        if last is None or all(self._is_retained(c) for c in inherited):
             return retained
         return min(retained, last.retained)
+
+    @property
+    def unsure(self) -> frozenset[CheckpointId]:
+        """What an earlier run may still delete, of what is inherited (`retention/order.py`)."""
+        last = self._round.last.living
+        return frozenset(self.read).intersection(self.in_order).difference(sure(last, self.listed)) if last else frozenset()

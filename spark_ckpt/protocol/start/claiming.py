@@ -120,4 +120,5 @@ def claim_of(around: Round, candidates: Candidates, restoring: Restoring, plans:
         max(plans.used, last.used),
         last.floor if restoring.young is None else restoring.young,
         last.stream or request.nonce,
+        restoring.unsure(),
     )

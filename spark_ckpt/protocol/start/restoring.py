@@ -20,7 +20,6 @@ from spark_ckpt.protocol.driver_files import commits_file, missing_files
 from spark_ckpt.protocol.entries import Claim, Entry, Plan, Restored
 from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.offsets_conf import drains_again, is_drain, partitions_of
-from spark_ckpt.protocol.retention.order import is_retained
 from spark_ckpt.protocol.start.candidates import Candidates
 from spark_ckpt.protocol.start.changing import Changing, Then
 from spark_ckpt.protocol.start.phases import StartPhase
@@ -133,13 +132,12 @@ class Restoring:
 
     @property
     def _choices(self) -> str:
-        """Checkpoints that a person may choose; before they are read all of them are taken to be whole."""
+        """Checkpoints that a person may choose."""
         last = self._last.claim
         assert last is not None
         never_made = last.restored.imported if last.restored and self._cut_short else None
         there = [c for c in self._candidates.to_try if c != never_made]
-        known = self._candidates.read or there
-        return ", ".join(f"run {c.run} epoch {c.epoch}" for c in there if is_retained(c, self._candidates.in_order, known, last.retained))
+        return ", ".join(f"run {c.run} epoch {c.epoch}" for c in there if self._candidates.may_be_chosen(c))
 
     # --- a copy that was cut short
 
@@ -294,7 +292,7 @@ class Restoring:
         chosen = self._candidates.read.get(own)
         if chosen is None:
             raise self._unless_moved_on(self._candidates.bad.get(own) or "its _metadata is missing")
-        if not self._candidates.is_retained(own):
+        if not self._candidates.may_be_chosen(own):
             raise self._no_choice("is no longer retained, and may be deleted at any moment")
         return self._look_for_changes(chosen, self.wanted, self._own_known)
 
@@ -370,6 +368,12 @@ class Restoring:
         return self._candidates.fetch(copy, self._damaged)
 
     # --- what the claim says
+
+    def unsure(self) -> tuple[CheckpointId, ...]:
+        """A copy of one of the stream's own names the same objects."""
+        found = self._candidates.unsure
+        copied = self.copy is not None and self.source is not None and self.same_stream and self.source.id in found
+        return tuple(sorted(found | {self.copy.id} if copied and self.copy is not None else found))
 
     def restored(self) -> Restored | None:
         """A choice that is applied now, or one before that still matters."""

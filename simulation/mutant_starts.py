@@ -54,21 +54,6 @@ class ChoosingAny(Candidates):
         return True
 
 
-class CountingIntact(Candidates):
-    """Goes on from any that a person chose and that would be retained, did all runs know of the damage."""
-
-    def may_be_chosen(self, checkpoint: CheckpointId) -> bool:
-        return self._is_retained(checkpoint)
-
-
-class SureOfAll(Candidates):
-    """Forgets that an earlier run may still delete what is inherited."""
-
-    @property
-    def unsure(self) -> frozenset[CheckpointId]:
-        return frozenset()
-
-
 class CountingPlans(PlansPast):
     """Takes the highest number that was planned for the highest that was used."""
 

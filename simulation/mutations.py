@@ -90,8 +90,6 @@ class Mutation(Enum):
     OLD_VERSION = "state that goes on under a new number is loaded under its old one"
     GO_BACK_OWN = "a query goes back in place only while the stream is its own"
     CHOOSE_RETAINED = "a person can choose only what the last run retains"
-    CHOOSE_SURE = "what is damaged counts among what is retained: a run that does not know of the damage counts it"
-    UNSURE_CARRIED = "what an earlier run may still delete is in danger under later claims, too"
     TIMED_FROM_SEAL = "the time-out of a checkpoint is counted from the end of its epoch"
     LONG_BRIDGED = "while an epoch runs for long, the newest finished one becomes a checkpoint"
     FILES_OF_ITS_END = "a checkpoint of a finished epoch holds the driver's files as they were at its end"
@@ -187,7 +185,6 @@ _SLOW_ANSWERS = {**_STEADY, "answer_lost": 0.4, "ack_lost": 0.5, "rival": 1}
 _SLOW_ACKS = {**_STEADY, "answer_lost": 0.2, "ack_lost": 0.8, "rival": 0, "coordinator_crash": 0, "executor_loss": 0}
 _RIVALS = {**_STEADY, "coordinator_crash": 0, "outage": 0, "read_failed": 0, "slow": 0.05, "restore": 0, "rival": 1}
 _CHOICES = {"restore": 1, "rival": 0.4, "sleep": 0.03, "slow": 0.1, "stop": 0, "crash": 0.003}
-_DAMAGED_CHOICES = {**_CHOICES, "sleep": 0.06, "damage": 0.5}
 _DAMAGE = {"damage": 0.3}
 _REPLACED = {**_STEADY, "coordinator_crash": 0.02, "outage": 0}
 _MOVING = {**_STEADY, "moved": 0.3, "slow": 0.3}
@@ -251,12 +248,6 @@ def mutated(mutation: Mutation) -> Variant:
         ),
         Mutation.CHOOSE_RETAINED: Variant(
             parts=Parts(start=StartParts(candidates=starts.ChoosingAny)), faults=_CHOICES, settings={"retained": 1}
-        ),
-        Mutation.CHOOSE_SURE: Variant(
-            parts=Parts(start=StartParts(candidates=starts.CountingIntact)), faults=_DAMAGED_CHOICES, settings={"retained": 2}
-        ),
-        Mutation.UNSURE_CARRIED: Variant(
-            parts=Parts(start=StartParts(candidates=starts.SureOfAll)), faults=_DAMAGED_CHOICES, settings={"retained": 2}
         ),
         Mutation.TIMED_FROM_SEAL: Variant(parts=Parts(checkpoints=runs.TimedFromItsTrigger)),
         Mutation.LONG_BRIDGED: Variant(parts=Parts(epoch=runs.WaitingForItsEnd)),

@@ -24,6 +24,8 @@ class ClaimChecks:
         self._observed = observed
         self.fallen_back: set[CheckpointId] = set()
         """Where all that was newer was damaged: what is left is worth a try, and may just be deleted."""
+        self._dropped: set[CheckpointId] = set()
+        """What a run had gone past, so that it may delete it at any time."""
 
     def check(self, claim: Claim, anew: bool, listed_at: int) -> None:
         """Before it counts as the last. `anew`: the stream had been deleted."""
@@ -33,8 +35,10 @@ class ClaimChecks:
         self._check_origin(claim, listed_at)
         last = self._world.log.last_claim
         source = self._source(claim, last)
-        if last and not anew and source and self._passed_over(last, source, listed_at):
-            self.fallen_back.add(source)
+        if last and not anew:
+            self._dropped.update(self._world.dropped_by(last))
+            if source in self._dropped and self._passed_over(last, source, listed_at):
+                self.fallen_back.add(source)
         self._world.log.adopt(claim)
         if anew:
             self._check_anew(claim)

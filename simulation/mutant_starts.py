@@ -50,8 +50,9 @@ class WithOldOperators(PlansPast):
 class ChoosingAny(Candidates):
     """Goes on from any checkpoint that a person chose and that is there."""
 
-    def may_be_chosen(self, checkpoint: CheckpointId) -> bool:  # noqa: ARG002
-        return True
+    @property
+    def choosable(self) -> frozenset[CheckpointId]:
+        return frozenset(self.read)
 
 
 class CountingPlans(PlansPast):

@@ -120,6 +120,12 @@ class World:
             return False
         return claim is None or checkpoint.run == claim.run or checkpoint == claim.origin or checkpoint in claim.inherits
 
+    def dropped_by(self, claim: Claim) -> set[CheckpointId]:
+        """What the claim's run has gone past, as it knows what it has completed and aborted; of its own and of what it began with."""
+        own = [CheckpointId(claim.run, epoch) for epoch in self.completed.get(claim.run, {})]
+        kept = [c for c in newest_first(claim, own) if c not in self.aborted][: claim.retained]
+        return {*own, *claim.inherits, *([claim.origin] if claim.origin else [])}.difference(kept)
+
     # --- changes
 
     def put_entry(self, number: int, data: bytes, listed_at: int) -> Outcome:

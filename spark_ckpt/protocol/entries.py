@@ -114,7 +114,8 @@ class Claim:
     `ahead`: so many epochs past the newest one planned under this claim may have run without a plan (at-least-once; else 0).
     `savepoint_dir`: what the run's configuration says (`spark.ckpt.savepointDir`), for who asks it for a savepoint. `application`: whose
     run it is; None: an older release does not say.
-    `retained`: so many of the newest checkpoints no run deletes that came before a later claim; older ones may be gone at any moment.
+    `retained`: so many of the newest checkpoints, but for the `unsure`, no run deletes that came before a later claim; older ones may be
+    gone at any moment.
     `first`: the run's first epoch has this number, and all plans past its origin that came before the first claim with it are void; None:
     the epoch after the origin (without one: epoch 0) is the first, and nothing is void.
     `timeout_ms`: the run's `spark.ckpt.timeout`, for who collects its garbage; an older release does not say, and the default is assumed.
@@ -123,7 +124,7 @@ class Claim:
     `used`: the highest number that an epoch of the stream may have had, -1 for none; None: not noted (before version 3).
     `stream`: what tells the stream from every other, whatever its query's id: the nonce of the first claim that says it, carried on by all
     later ones, and noted in `_metadata`.
-    `unsure`: of `inherits`, what an earlier run may still delete, since it counts newer ones that are damaged.
+    `unsure`: of `inherits`, what an earlier run may still delete, which retained less, or counts newer ones that are damaged.
     """
 
     claim: int

@@ -324,7 +324,8 @@ class Collector:
         unfinished: dict[str, tuple[str, ...]] = {}
         complete: dict[str, tuple[str, ...]] = {}
         unread: list[str] = []
-        for folder, stored in sorted(folders.items()):
+        reading = Task(self._tell, "reading savepoints", len(folders))
+        for folder, stored in reading.each(sorted(folders.items())):
             if folder in others:
                 continue
             mark = stored.pop(folder + paths.METADATA_NAME, None)

@@ -10,7 +10,7 @@ from spark_ckpt.errors import DamagedError, StorageSetupError
 from spark_ckpt.model import Checkpoint, CheckpointId
 from spark_ckpt.protocol.entries import Claim
 from spark_ckpt.protocol.retention.garbage import kept_checkpoints
-from spark_ckpt.protocol.retention.order import may_be_chosen, newest_first
+from spark_ckpt.protocol.retention.order import choosable, overtaken
 
 
 class Condition(Enum):
@@ -110,9 +110,9 @@ class Overview:
         if self.standing is None:
             return frozenset(item.id for item in self.found)
         claim = self.standing.claim
-        own = frozenset(item.id for item in self.found if item.id.run == claim.run)
-        intact = _intact(self.found, self.standing)
-        return frozenset(c for c in newest_first(claim, own) if may_be_chosen(c, claim, own, intact))
+        own = [item.id for item in self.found if item.id.run == claim.run]
+        contents = (item.checkpoint for item in self.found if item.checkpoint is not None)
+        return choosable(claim, own, _intact(self.found, self.standing), overtaken(contents))
 
 
 def _intact(found: Iterable[Found], standing: Standing) -> frozenset[CheckpointId]:

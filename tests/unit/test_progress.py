@@ -61,6 +61,8 @@ def test_a_preflight_tells_objects_of_objects(storage: Storage, writer: StreamWr
 def test_gc_tells_what_it_lists_reads_and_deletes(storage: Storage, writer: StreamWriter) -> None:
     writer.begin(2)
     storage.put("run-00000001/seg/9-left", b"nobody's")
+    for name in ("a", "b"):
+        storage.put(f"savepoints/savepoint-{name}/run-00000001/seg/0-left", b"nobody's")
     steps: list[Step] = []
     collector = Collector(storage, 0, 1 << 60, steps.append)
     found = collector.look()
@@ -68,6 +70,7 @@ def test_gc_tells_what_it_lists_reads_and_deletes(storage: Storage, writer: Stre
     told = last(steps)
     assert told["listing objects"][0] > 0
     assert told["reading checkpoints"][1] is None
+    assert told["reading savepoints"] == (2, 2, Unit.THINGS)
     deleted = len(found.metadata) + len(found.objects)
     assert deleted > 0
     assert told["deleting objects"] == (deleted, deleted, Unit.THINGS)

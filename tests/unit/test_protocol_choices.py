@@ -11,6 +11,8 @@ from spark_ckpt.model import CheckpointId
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.entries import encode
+from spark_ckpt.protocol.retention.garbage import vanished
+from spark_ckpt.protocol.retention.order import choosable
 from spark_ckpt.protocol.settings import Settings
 from tests.drivers.changed_queries import a_stream, change
 from tests.drivers.protocol_driving import Driver, World
@@ -45,6 +47,75 @@ def test_where_all_that_is_newer_is_damaged_what_is_left_can_be_chosen() -> None
     one = started(Driver(world).start("b", restore=own(1, 0)))
     assert one.origin == CheckpointId(1, 0)
     assert claim_of(world, one.claim).unsure == (CheckpointId(1, 0),)
+
+
+def test_where_what_is_newer_lacks_objects_what_is_left_can_be_chosen_too() -> None:
+    """For these a start looks only when it is to go on from one."""
+    world = past_damage()
+    world.objects -= {handle.object for s in world.checkpoints[CheckpointId(1, 2)].snapshots for handle in s.handles}
+    assert started(Driver(world).start("b", restore=own(1, 0))).origin == CheckpointId(1, 0)
+
+
+def test_a_choice_that_lacks_objects_itself_is_said_to() -> None:
+    world = past_damage()
+    for epoch in (0, 2):
+        world.objects -= {handle.object for s in world.checkpoints[CheckpointId(1, epoch)].snapshots for handle in s.handles}
+    refused = refusal(Driver(world).start("b", restore=own(1, 0)))
+    assert "cannot be restored: run-00000001/" in refused.message
+
+
+def test_what_is_damaged_is_not_offered() -> None:
+    refused = refusal(Driver(past_damage()).start("b", restore=own(1, 0)))
+    assert "choose one of its others (run 1 epoch 2) or a savepoint" in refused.message
+
+
+def test_who_retains_more_from_now_on_can_choose_among_more() -> None:
+    """What the run before had dropped is not among them; what this one has completed is."""
+    world = World()
+    driver = Driver(world, Settings(retained=1))
+    driver.start("a")
+    for epoch in range(2):
+        driver.epoch(1, epoch)
+    more = Driver(world, Settings(retained=4))
+    more.start("b")
+    for epoch in range(2, 5):
+        more.epoch(2, epoch)
+    assert started(Driver(world, Settings(retained=4)).start("c", restore=own(2, 2))).origin == CheckpointId(2, 2)
+
+
+def test_what_may_have_been_given_up_is_no_choice() -> None:
+    """(1) Checkpoint 1 is given up while its `_metadata` is on its way; (2) a newer one completes, so it goes; (3) it had landed."""
+    world = after(3)
+    newest = CheckpointId(1, 2)
+    world.checkpoints[newest] = replace(world.checkpoints[newest], unfinished=(1,))
+    assert "is no longer retained" in refusal(Driver(world).start("b", restore=own(1, 1))).message
+    claim = claim_of(world, started(Driver(world).start("c")).claim)
+    assert claim.unsure == (CheckpointId(1, 1),)
+    assert "is no longer retained" in refusal(Driver(world).start("d", restore=own(1, 1))).message
+
+
+def test_many_checkpoints_are_sorted_once() -> None:
+    """Where deletions fail for long."""
+    many = [CheckpointId(1, epoch) for epoch in range(3_000)]
+    claim = replace(claim_of(after(1), 1), retained=2, unsure=tuple(many[:2_000]))
+    compared = 0
+
+    class Counted(CheckpointId):
+        def __lt__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return super().__lt__(other)  # type: ignore[operator]
+
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return super().__eq__(other)
+
+        __hash__ = CheckpointId.__hash__
+
+    counted = [Counted(c.run, c.epoch) for c in many]
+    assert choosable(claim, counted, frozenset(counted)) == set(counted[-2:])
+    assert compared < 3 * 3_000 * 12
 
 
 def test_what_an_earlier_run_may_delete_is_inherited_and_no_choice_in_later_ones() -> None:
@@ -83,3 +154,18 @@ def test_a_copy_of_what_is_unsure_is_unsure() -> None:
     world.damaged[CheckpointId(1, 2)] = "broken"
     claim = claim_of(world, started(change(Driver(world), None)).claim)
     assert (claim.origin, claim.unsure) == (CheckpointId(2, 1), (CheckpointId(1, 0), CheckpointId(1, 1), CheckpointId(2, 1)))
+
+
+def test_a_copy_of_a_savepoint_is_sure_whatever_it_was_made_of() -> None:
+    world = past_damage()
+    world.sources["s3://b/savepoints/x"] = world.checkpoints[CheckpointId(1, 0)]
+    chosen = ev.Restore("s3://b/savepoints/x", discard=True)
+    claim = claim_of(world, started(Driver(world).start("b", restore=chosen)).claim)
+    assert (claim.origin, claim.unsure) == (CheckpointId(2, 0), (CheckpointId(1, 0),))
+
+
+def test_what_is_unsure_and_gone_has_not_vanished() -> None:
+    world = past_damage()
+    claim = claim_of(world, started(Driver(world, Settings(retained=2)).start("b")).claim)
+    assert vanished(claim, [CheckpointId(1, 2)]) == ()
+    assert vanished(claim, [CheckpointId(1, 0)]) == (CheckpointId(1, 2),)

@@ -154,7 +154,8 @@ def test_what_one_run_does_not_retain_is_not_retained_by_a_successor_that_retain
     driver.epoch(1, 1)
     more = started(Driver(world, Settings(retained=3)).start("b"))
     claim = claim_of(world, more.claim)
-    assert (claim.inherits, claim.retained) == ((CheckpointId(1, 0), CheckpointId(1, 1)), 1)
+    assert (claim.inherits, claim.retained) == ((CheckpointId(1, 0), CheckpointId(1, 1)), 3)
+    assert claim.unsure == (CheckpointId(1, 0),)
     assert "is no longer retained" in refusal(Driver(world).start("c", restore=own(1, 0))).message
 
 

@@ -38,7 +38,7 @@ def vanished(claim: Claim, checkpoints: Iterable[CheckpointId]) -> tuple[Checkpo
     """
     there = frozenset(checkpoints)
     order = newest_first(claim, (c for c in there if c.run == claim.run))
-    kept = kept_checkpoints(claim) - there
+    kept = kept_checkpoints(claim).difference(there, claim.unsure)
     return tuple(c for c in order if c in kept and is_retained(c, order, there, claim.retained))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from spark_ckpt.model import CheckpointId
+from spark_ckpt.model import Checkpoint, CheckpointId
 from spark_ckpt.protocol.entries import Claim
 
 
@@ -24,16 +24,25 @@ def is_retained(checkpoint: CheckpointId, order: list[CheckpointId], intact: Col
     return sum(c in intact for c in order[: order.index(checkpoint)]) < retained
 
 
-def sure(claim: Claim, own: Collection[CheckpointId]) -> list[CheckpointId]:
-    """Rule: what no run deletes that came before a later claim, newest first, damaged or not.
+def overtaken(checkpoints: Iterable[Checkpoint]) -> frozenset[CheckpointId]:
+    """What was in the making when a newer one of its run was: where it is there, the run may have given it up, and then deletes it."""
+    return frozenset(CheckpointId(c.id.run, epoch) for c in checkpoints for epoch in c.unfinished)
+
+
+def sure(claim: Claim, own: Collection[CheckpointId], passed: Collection[CheckpointId] = ()) -> frozenset[CheckpointId]:
+    """Rule: what no run deletes that came before a later claim, damaged or not; without what was `passed` (`overtaken`).
 
     Such a run may not know of damage, and counts what is damaged when it drops what is past `retained`. What it may still delete stays in
     danger under later claims (`Claim.unsure`). A copy that the claim's run was to begin with counts only where it was made.
     """
-    known = [c for c in newest_first(claim, own) if c.run != claim.run or c in own]
-    return [c for c in known[: claim.retained] if c not in claim.unsure]
+    there = frozenset(own)
+    known = [c for c in newest_first(claim, there) if c.run != claim.run or c in there]
+    return frozenset(known[: claim.retained]).difference(claim.unsure, passed)
 
 
-def may_be_chosen(checkpoint: CheckpointId, claim: Claim, own: Collection[CheckpointId], intact: Collection[CheckpointId]) -> bool:
+def choosable(
+    claim: Claim, own: Collection[CheckpointId], intact: Collection[CheckpointId], passed: Collection[CheckpointId] = ()
+) -> frozenset[CheckpointId]:
     """Rule: a person may go back to what nobody deletes, and to what a start goes back to by itself."""
-    return checkpoint in sure(claim, own) or checkpoint == next((c for c in newest_first(claim, own) if c in intact), None)
+    newest = next((c for c in newest_first(claim, own) if c in intact), None)
+    return sure(claim, own, passed) | ({newest} if newest is not None else frozenset())

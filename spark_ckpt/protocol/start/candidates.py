@@ -10,7 +10,7 @@ from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.driver_files import missing_files
 from spark_ckpt.protocol.instructions import Instruction
-from spark_ckpt.protocol.retention.order import is_retained, may_be_chosen, newest_first, sure
+from spark_ckpt.protocol.retention.order import choosable, is_retained, newest_first, overtaken, sure
 from spark_ckpt.protocol.start.phases import StartPhase
 from spark_ckpt.protocol.start.planned_before import copied_own
 from spark_ckpt.protocol.start.recovery import Next, UnlessMovedOnError
@@ -42,11 +42,12 @@ class Candidates:
         assert last is not None
         return newest_first(last, self.listed)
 
-    def may_be_chosen(self, checkpoint: CheckpointId) -> bool:
+    @property
+    def choosable(self) -> frozenset[CheckpointId]:
         """By a person. Before they are read all of them are taken to be whole."""
         last = self._round.last.claim
         assert last is not None
-        return may_be_chosen(checkpoint, last, self.listed, self.read or self.to_try)
+        return choosable(last, self.listed, self.read or self.to_try, overtaken(self.read.values())).difference(self.bad)
 
     def _is_retained(self, checkpoint: CheckpointId) -> bool:
         last = self._round.last.claim
@@ -172,6 +173,22 @@ class Candidates:
         """Its large files; then it is known."""
         return self._round.fetch(origin.files.values(), lambda: self._origin_known(origin), damaged)
 
+    def find_newest_intact(self, then: Next) -> list[Instruction]:
+        """All that it names is there. What is newer is bad."""
+        newest = next((self.read[c] for c in self.in_order if c in self.read), None)
+        if newest is None:
+            return then()
+
+        def verified(event: ev.ObjectsVerified) -> list[Instruction]:
+            damage = self.found_damaged(event)
+            if damage is None:
+                return then()
+            self.bad[newest.id] = damage
+            del self.read[newest.id]
+            return self.find_newest_intact(then)
+
+        return self._round.recovery.ask(StartPhase.VERIFYING, lambda ticket: do.VerifyObjects(ticket, newest, deep=False), verified)
+
     def look_again(self, noted: Iterable[CheckpointId]) -> list[Instruction]:
         """At those that earlier runs found damaged: a person may have put their objects back, and nothing else is left. With checksums, for
         executors may have found what no size tells, and would again."""
@@ -208,16 +225,9 @@ class Candidates:
         return not_inherited
 
     @property
-    def sure_to_retain(self) -> int:
-        """What an earlier run may still delete does not become retained because this one retains more."""
-        last, retained = self._round.last.living, self._round.settings.retained
-        inherited = [c for c in self.read if c in self.in_order] if last else []
-        if last is None or all(self._is_retained(c) for c in inherited):
-            return retained
-        return min(retained, last.retained)
-
-    @property
     def unsure(self) -> frozenset[CheckpointId]:
         """What an earlier run may still delete, of what is inherited (`retention/order.py`)."""
         last = self._round.last.living
-        return frozenset(self.read).intersection(self.in_order).difference(sure(last, self.listed)) if last else frozenset()
+        if last is None:
+            return frozenset()
+        return frozenset(self.read).intersection(self.in_order).difference(sure(last, self.listed, overtaken(self.read.values())))

@@ -112,7 +112,7 @@ def claim_of(around: Round, candidates: Candidates, restoring: Restoring, plans:
         request.spark_run_id,
         plans.settings.ahead,
         plans.first,
-        candidates.sure_to_retain,
+        settings.retained,
         request.savepoint_dir,
         request.application,
         settings.timeout_ms,

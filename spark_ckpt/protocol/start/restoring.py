@@ -136,8 +136,8 @@ class Restoring:
         last = self._last.claim
         assert last is not None
         never_made = last.restored.imported if last.restored and self._cut_short else None
-        there = [c for c in self._candidates.to_try if c != never_made]
-        return ", ".join(f"run {c.run} epoch {c.epoch}" for c in there if self._candidates.may_be_chosen(c))
+        there, choosable = [c for c in self._candidates.to_try if c != never_made], self._candidates.choosable
+        return ", ".join(f"run {c.run} epoch {c.epoch}" for c in there if c in choosable)
 
     # --- a copy that was cut short
 
@@ -292,9 +292,16 @@ class Restoring:
         chosen = self._candidates.read.get(own)
         if chosen is None:
             raise self._unless_moved_on(self._candidates.bad.get(own) or "its _metadata is missing")
-        if not self._candidates.may_be_chosen(own):
-            raise self._no_choice("is no longer retained, and may be deleted at any moment")
-        return self._look_for_changes(chosen, self.wanted, self._own_known)
+        if own in self._candidates.choosable:
+            return self._look_for_changes(chosen, self.wanted, self._own_known)
+        return self._candidates.find_newest_intact(functools.partial(self._chosen_at_last, chosen, self.wanted))
+
+    def _chosen_at_last(self, chosen: Checkpoint, wanted: ev.Restore) -> list[Instruction]:
+        """What was newer may have lacked objects, for which nobody had looked."""
+        if chosen.id not in self._candidates.choosable:
+            damage = self._candidates.bad.get(chosen.id)
+            raise self._unless_moved_on(damage) if damage else self._no_choice("is no longer retained, and may be deleted at any moment")
+        return self._look_for_changes(chosen, wanted, self._own_known)
 
     def _own_known(self, chosen: Checkpoint) -> list[Instruction]:
         self.not_inherited = self._candidates.leave_uninherited(chosen.log)
@@ -370,10 +377,10 @@ class Restoring:
     # --- what the claim says
 
     def unsure(self) -> tuple[CheckpointId, ...]:
-        """A copy of one of the stream's own names the same objects."""
-        found = self._candidates.unsure
-        copied = self.copy is not None and self.source is not None and self.same_stream and self.source.id in found
-        return tuple(sorted(found | {self.copy.id} if copied and self.copy is not None else found))
+        """A copy of one of the stream's own that is still there names the same objects."""
+        found, copy, source = self._candidates.unsure, self.copy, self.source
+        in_place = self.wanted is None or self.wanted.own is not None
+        return tuple(sorted(found | {copy.id} if copy and source and in_place and source.id in found else found))
 
     def restored(self) -> Restored | None:
         """A choice that is applied now, or one before that still matters."""

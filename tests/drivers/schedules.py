@@ -73,7 +73,7 @@ TRIED_FIRST: dict[tuple[Mode, Mutation], tuple[int, ...]] = {
     (Mode.INTERVAL, Mutation.SEALS_RESENT): (157,),
     (Mode.INTERVAL, Mutation.LOST_WHEN_ALL_REPORTED): (27,),
     (Mode.INTERVAL, Mutation.LOST_WHEN_REPORTED_TWICE): (50,),
-    (Mode.EVERY, Mutation.SPARE_DROPPED): (91,),
+    (Mode.EVERY, Mutation.SPARE_DROPPED): (119,),
     (Mode.EVERY, Mutation.ADOPT): (3, 5),
     (Mode.EVERY, Mutation.READ_BACK): (2, 14),
     (Mode.EVERY, Mutation.DELETE_NOTHING_UNKNOWN): (5,),

@@ -96,6 +96,7 @@ def test_an_executor_that_takes_the_place_of_a_dead_one_uses_its_spool(start: St
     assert steady.numbers("fat")
 
 
+@pytest.mark.campaign
 def test_what_a_stopped_query_has_not_stored_leaves_the_spool(start: Start, s3: Server, tmp_path: Path) -> None:
     spool = tmp_path / "spool"
     steady = Steady(start, s3, tmp_path, ("fat",), rows=200, size=1024)

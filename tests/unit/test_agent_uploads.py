@@ -135,6 +135,7 @@ def test_a_full_snapshot_of_the_version_itself_comes_last_and_counts_its_keys(ur
     store.commit()
     store.snapshot(2)
     agent.send(store.message(url, 1, CheckpointId(1, 0)))
+    agent.send({"type": "flush"})
     ack = agent.ack(store.uid)
     assert [h.kind.value for h in ack.snapshot.handles] == ["SST", "SNAPSHOT"]
     assert ack.snapshot.num_keys == 97

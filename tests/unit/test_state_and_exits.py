@@ -240,7 +240,9 @@ def test_who_is_interrupted_while_there_are_no_threads_hears_of_it_at_once(in_or
 
 
 @pytest.mark.parametrize("in_order", [True, False])
-@pytest.mark.parametrize("refused", [{1}, {1, 2}, {2, 3}, {1, 2, 3, 4}, set(range(1, 100))], ids=["the first", "two", "second and third", "four", "all"])
+@pytest.mark.parametrize(
+    "refused", [{1}, {1, 2}, {2, 3}, {1, 2, 3, 4}, set(range(1, 100))], ids=["the first", "two", "the next two", "four", "all"]
+)
 def test_threads_that_cannot_be_started_cost_no_row(refused: set[int], in_order: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """A limit of processes. A pool has taken the work all the same, and may do it when it can start a thread again."""
     asked, start = count(1), Thread.start

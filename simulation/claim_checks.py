@@ -37,8 +37,10 @@ class ClaimChecks:
         source = self._source(claim, last)
         if last and not anew:
             self._dropped.update(self._world.dropped_by(last))
-            if source in self._dropped and self._passed_over(last, source, listed_at):
+            if source is not None and source in self._dropped and self._passed_over(last, source, listed_at):
                 self.fallen_back.add(source)
+            elif source is not None and self._is_chosen(claim, listed_at):
+                self.fallen_back.discard(source)
         self._world.log.adopt(claim)
         if anew:
             self._check_anew(claim)

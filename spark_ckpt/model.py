@@ -263,7 +263,8 @@ class Checkpoint:
     start from here reads, None for `log` (plans of later epochs that its run had adopted may stand before that). `stream`: whose it is
     (`Claim.stream`), empty where an older release made it. `hooks`: the states of the query's hooks, by name. `imported`: None for one that
     a query with the plugin has made; else `job` may say what the state tells, which is less (`job_known`). `begins`: operators that begin
-    empty in the epoch after it, for the query has changed.
+    empty in the epoch after it, for the query has changed. `given_up`: older epochs whose checkpoints its run had given up not knowing
+    whether they were stored; it deletes them when this one is complete.
     """
 
     id: CheckpointId
@@ -281,6 +282,7 @@ class Checkpoint:
     hooks: Mapping[str, bytes] = field(default_factory=dict)
     imported: Imported | None = None
     begins: tuple[int, ...] = ()
+    given_up: tuple[int, ...] = ()
 
     @property
     def job_known(self) -> bool:

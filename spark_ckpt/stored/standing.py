@@ -10,7 +10,7 @@ from spark_ckpt.errors import DamagedError, StorageSetupError
 from spark_ckpt.model import Checkpoint, CheckpointId
 from spark_ckpt.protocol.entries import Claim
 from spark_ckpt.protocol.retention.garbage import kept_checkpoints
-from spark_ckpt.protocol.retention.order import choosable, overtaken
+from spark_ckpt.protocol.retention.order import choosable, given_up
 
 
 class Condition(Enum):
@@ -111,8 +111,8 @@ class Overview:
             return frozenset(item.id for item in self.found)
         claim = self.standing.claim
         own = [item.id for item in self.found if item.id.run == claim.run]
-        contents = (item.checkpoint for item in self.found if item.checkpoint is not None)
-        return choosable(claim, own, _intact(self.found, self.standing), overtaken(contents))
+        going = given_up(c.checkpoint for c in self.found if c.checkpoint is not None and self.use(c.id) is not Use.SUPERSEDED)
+        return choosable(claim, own, _intact(self.found, self.standing), going)
 
 
 def _intact(found: Iterable[Found], standing: Standing) -> frozenset[CheckpointId]:

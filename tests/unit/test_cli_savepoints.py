@@ -414,6 +414,18 @@ def test_what_the_last_run_may_delete_at_any_moment_is_no_choice(
     assert [c["retained"] for c in listed["checkpoints"]] == [True, True, True]
 
 
+def test_what_its_run_had_given_up_is_no_choice(storage: Storage, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    writer = StreamWriter(storage)
+    writer.begin(1)
+    for epoch in range(2):
+        writer.complete(1, epoch, [make_store(tmp_path, 3, f"r{epoch}")])
+    storage.delete([metadata_key(CheckpointId(1, 1))])
+    assert call(capsys, "restore", f"{url}/run-00000001/chk-0", "--check", url)[0] == 0
+    storage.put(metadata_key(CheckpointId(1, 1)), encode_metadata(replace(writer.checkpoints[1], given_up=(0,))))
+    _, listed = call(capsys, "list", url)
+    assert [c["retained"] for c in listed["checkpoints"]] == [False, True]
+
+
 def test_what_an_earlier_run_may_delete_is_no_choice_in_a_later_one(
     storage: Storage, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -67,6 +67,7 @@ def checkpoints(draw: st.DrawFn) -> Checkpoint:
         snapshots=tuple(draw(snapshots(store)) for store in stores),
         counters=draw(st.dictionaries(TEXT, st.integers() | st.floats(allow_nan=False) | TEXT | st.none(), max_size=4)),
         unfinished=tuple(draw(st.lists(NUMBERS, max_size=3))),
+        given_up=tuple(draw(st.lists(NUMBERS, max_size=3))),
         hooks=draw(st.dictionaries(TEXT, st.binary(max_size=20), max_size=2)),
         imported=draw(st.none() | st.builds(Imported, TEXT, st.none() | st.binary(max_size=20))),
     )
@@ -275,8 +276,9 @@ def test_forged_numbers_are_refused(name: str, value: Any) -> None:
 
 
 def test_a_forged_epoch_among_the_unfinished_is_refused() -> None:
-    with pytest.raises(DamagedError, match=f"unfinished={2**63} in a checkpoint's metadata is out of range"):
-        decode_metadata(repacked(encode_metadata(sample()), {"unfinished": [2**63]}))
+    for field in ("unfinished", "given_up"):
+        with pytest.raises(DamagedError, match=f"{field}={2**63} in a checkpoint's metadata is out of range"):
+            decode_metadata(repacked(encode_metadata(sample()), {field: [2**63]}))
 
 
 def test_a_number_that_would_not_be_read_is_not_written() -> None:

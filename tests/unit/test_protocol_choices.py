@@ -11,6 +11,7 @@ from spark_ckpt.model import CheckpointId
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.entries import encode
+from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.retention.garbage import vanished
 from spark_ckpt.protocol.retention.order import choosable
 from spark_ckpt.protocol.settings import Settings
@@ -28,6 +29,20 @@ def past_damage() -> World:
         driver.epoch(1, epoch)
     assert CheckpointId(1, 0) in world.checkpoints
     world.damaged[CheckpointId(1, 1)] = "broken"
+    return world
+
+
+def lose(world: World, *epochs: int) -> None:
+    """Objects of these checkpoints' own."""
+    for epoch in epochs:
+        world.objects -= {handle.object for s in world.checkpoints[CheckpointId(1, epoch)].snapshots for handle in s.handles}
+
+
+def given_up_by_the_newest() -> World:
+    """Checkpoint 1 was given up while its `_metadata` was on its way, and goes since checkpoint 2 is complete; it had landed."""
+    world = after(3)
+    newest = CheckpointId(1, 2)
+    world.checkpoints[newest] = replace(world.checkpoints[newest], given_up=(1,))
     return world
 
 
@@ -52,14 +67,34 @@ def test_where_all_that_is_newer_is_damaged_what_is_left_can_be_chosen() -> None
 def test_where_what_is_newer_lacks_objects_what_is_left_can_be_chosen_too() -> None:
     """For these a start looks only when it is to go on from one."""
     world = past_damage()
-    world.objects -= {handle.object for s in world.checkpoints[CheckpointId(1, 2)].snapshots for handle in s.handles}
+    lose(world, 2)
     assert started(Driver(world).start("b", restore=own(1, 0))).origin == CheckpointId(1, 0)
+
+
+def test_of_many_that_lack_objects_each_is_looked_at_until_one_is_whole() -> None:
+    world = World()
+    driver = Driver(world, Settings(retained=3))
+    driver.start("a")
+    for epoch in range(4):
+        driver.epoch(1, epoch)
+    world.damaged[CheckpointId(1, 1)] = "broken"
+    lose(world, 2, 3)
+    asked: list[int] = []
+
+    def noted(instruction: Instruction) -> bool:
+        if isinstance(instruction, do.VerifyObjects):
+            asked.append(instruction.checkpoint.id.epoch)
+        return False
+
+    looking = Driver(world)
+    looking.hold = noted
+    assert started(looking.start("b", restore=own(1, 0))).origin == CheckpointId(1, 0)
+    assert asked == [3, 2, 0]
 
 
 def test_a_choice_that_lacks_objects_itself_is_said_to() -> None:
     world = past_damage()
-    for epoch in (0, 2):
-        world.objects -= {handle.object for s in world.checkpoints[CheckpointId(1, epoch)].snapshots for handle in s.handles}
+    lose(world, 0, 2)
     refused = refusal(Driver(world).start("b", restore=own(1, 0)))
     assert "cannot be restored: run-00000001/" in refused.message
 
@@ -84,14 +119,40 @@ def test_who_retains_more_from_now_on_can_choose_among_more() -> None:
 
 
 def test_what_may_have_been_given_up_is_no_choice() -> None:
-    """(1) Checkpoint 1 is given up while its `_metadata` is on its way; (2) a newer one completes, so it goes; (3) it had landed."""
-    world = after(3)
-    newest = CheckpointId(1, 2)
-    world.checkpoints[newest] = replace(world.checkpoints[newest], unfinished=(1,))
+    world = given_up_by_the_newest()
     assert "is no longer retained" in refusal(Driver(world).start("b", restore=own(1, 1))).message
     claim = claim_of(world, started(Driver(world).start("c")).claim)
     assert claim.unsure == (CheckpointId(1, 1),)
     assert "is no longer retained" in refusal(Driver(world).start("d", restore=own(1, 1))).message
+
+
+def test_what_may_have_been_given_up_is_so_whatever_becomes_of_the_one_that_says_it() -> None:
+    world = given_up_by_the_newest()
+    lose(world, 2)
+    claim = claim_of(world, started(Driver(world).start("b")).claim)
+    assert (claim.origin, claim.bad, claim.unsure) == (CheckpointId(1, 1), (CheckpointId(1, 2),), (CheckpointId(1, 1),))
+    later = Driver(world)
+    later.start("c")
+    later.rest(3, 2)
+    assert "is no longer retained" in refusal(Driver(world).start("d", restore=own(1, 1))).message
+
+
+def test_what_is_not_inherited_is_not_named_as_unsure() -> None:
+    world = after(4)
+    world.damaged[CheckpointId(1, 0)] = "broken"
+    assert claim_of(world, started(Driver(world).start("b")).claim).unsure == ()
+
+
+def test_a_copy_that_was_never_made_is_not_the_newest_one() -> None:
+    world = past_damage()
+    world.damaged[CheckpointId(1, 2)] = "broken"
+    world.sources["s3://b/savepoints/x"] = world.checkpoints[CheckpointId(1, 0)]
+    cut = Driver(world, Settings(retained=2))
+    cut.hold = lambda i: isinstance(i, do.StoreMetadata)
+    cut.start("b", restore=ev.Restore("s3://b/savepoints/x", discard=True))
+    assert claim_of(world, max(world.log)).unsure == (CheckpointId(1, 0),)
+    assert "one of the stream's checkpoints (run 1 epoch 0)" in refusal(Driver(world).start("c")).message
+    assert started(Driver(world).start("d", restore=replace(own(1, 0), discard=True))).origin == CheckpointId(1, 0)
 
 
 def test_many_checkpoints_are_sorted_once() -> None:
@@ -147,13 +208,14 @@ def test_a_copy_that_was_never_made_does_not_count_as_retained() -> None:
     assert started(Driver(world).start("c", restore=own(1, 0))).origin == CheckpointId(1, 0)
 
 
-def test_a_copy_of_what_is_unsure_is_unsure() -> None:
+@pytest.mark.parametrize(("choice", "kept"), [(None, "012"), (own(1, 1), "12")])
+def test_a_copy_of_what_is_unsure_is_unsure(choice: ev.Restore | None, kept: str) -> None:
     """It names the same objects. The query has another operator than when the checkpoint was made."""
     world = a_stream()
     world.log[1] = encode(replace(claim_of(world, 1), retained=1))
     world.damaged[CheckpointId(1, 2)] = "broken"
-    claim = claim_of(world, started(change(Driver(world), None)).claim)
-    assert (claim.origin, claim.unsure) == (CheckpointId(2, 1), (CheckpointId(1, 0), CheckpointId(1, 1), CheckpointId(2, 1)))
+    claim = claim_of(world, started(change(Driver(world), choice)).claim)
+    assert (claim.origin, claim.unsure) == (CheckpointId(2, 1), (CheckpointId(1, 0), CheckpointId(1, 1), CheckpointId(2, 1))[-len(kept) :])
 
 
 def test_a_copy_of_a_savepoint_is_sure_whatever_it_was_made_of() -> None:
@@ -169,3 +231,12 @@ def test_what_is_unsure_and_gone_has_not_vanished() -> None:
     claim = claim_of(world, started(Driver(world, Settings(retained=2)).start("b")).claim)
     assert vanished(claim, [CheckpointId(1, 2)]) == ()
     assert vanished(claim, [CheckpointId(1, 0)]) == (CheckpointId(1, 2),)
+
+
+def test_an_unsure_origin_that_a_run_still_stands_on_is_missed_by_who_collects_garbage() -> None:
+    world = past_damage()
+    world.damaged[CheckpointId(1, 2)] = "broken"
+    claim = claim_of(world, started(Driver(world, Settings(retained=2)).start("b")).claim)
+    assert (claim.origin, claim.unsure) == (CheckpointId(1, 0), (CheckpointId(1, 0),))
+    assert vanished(claim, []) == (CheckpointId(1, 0),)
+    assert vanished(claim, [CheckpointId(2, 1)]) == (), "the run has a checkpoint of its own"

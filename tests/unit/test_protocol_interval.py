@@ -262,8 +262,33 @@ def test_a_time_out_while_the_outcome_of_the_final_put_is_unknown_discards_nothi
     assert run_of(driver).base == CheckpointId(1, 3)
     assert put.checkpoint.objects & world.objects == frozenset()
     assert set(world.checkpoints) == {CheckpointId(1, 3)}
+    assert world.checkpoints[CheckpointId(1, 3)].given_up == (() if lands else (0,))
     if not lands:
         assert driver.push(ev.MetadataRead(again.ticket, again.id, None)) == []
+
+
+def test_what_is_given_up_while_a_newer_one_is_put_goes_with_the_one_after_which_says_so() -> None:
+    world = World()
+    driver = running(world, max_concurrent=2, tolerable_failures=5, retained=3)
+    put = storing(driver)
+    expiry = driver.timers[ev.Timer.EXPIRY]
+    due(driver)
+    epoch(driver, 1)
+    newer = held(driver, do.StoreMetadata)
+    assert newer.checkpoint.id == CheckpointId(1, 1)
+    driver.push(ev.MetadataPut(put.ticket, put.checkpoint.id, Outcome.UNKNOWN, 0, "lost"))
+    assert kinds(driver.push(ev.TimerFired(expiry, ev.Timer.EXPIRY))) == ["ABORTED"]
+    world.store(put.checkpoint)
+    world.store(newer.checkpoint)
+    assert "COMPLETED" in kinds(driver.push(ev.MetadataPut(newer.ticket, newer.checkpoint.id, Outcome.STORED)))
+    driver.hold = lambda i: isinstance(i, do.ReadMetadata)
+    due(driver)
+    epoch(driver, 2)
+    assert set(world.checkpoints) == {CheckpointId(1, 0), CheckpointId(1, 1), CheckpointId(1, 2)}
+    assert [world.checkpoints[CheckpointId(1, n)].given_up for n in (1, 2)] == [(), (0,)]
+    due(driver)
+    epoch(driver, 3)
+    assert CheckpointId(1, 0) not in world.checkpoints
 
 
 def test_the_log_stays_whole_until_a_checkpoint_is_known_to_be_complete() -> None:

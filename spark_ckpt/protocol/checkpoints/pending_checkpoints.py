@@ -337,6 +337,7 @@ class PendingCheckpoints:
             self.log_from(p.epoch),
             claim.stream,
             p.hooks,
+            given_up=tuple(sorted(one.epoch for one in self.uncertain if one.epoch < p.epoch)),
         )
         p.put = self.put_of(p, p.checkpoint)
         return p.put.begin()
@@ -395,7 +396,8 @@ class PendingCheckpoints:
         instructions += [*paused, do.Announce(Announcement.COMPLETED, summary), *self._savepoints.completed(p.checkpoint)]
         for older in [q for q in self.pending if q.epoch < p.epoch and not q.savepoint and q.put is None]:
             instructions += self.abort(older, AbortReason.SUBSUMED, ErrorKind.CONFLICT, f"checkpoint {p.epoch} completed first")
-        for older in [q for q in self.uncertain if q.epoch < p.epoch]:
+        # What is given up later than that waits for the next one, which says so: a person may choose what nobody is about to delete.
+        for older in [q for q in self.uncertain if q.epoch in p.checkpoint.given_up]:
             self.uncertain.remove(older)
             dropped.append(older.id)
             assert older.put is not None

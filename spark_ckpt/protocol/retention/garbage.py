@@ -37,8 +37,11 @@ def vanished(claim: Claim, checkpoints: Iterable[CheckpointId]) -> tuple[Checkpo
     A person may put it back, if what it names is left alone.
     """
     there = frozenset(checkpoints)
-    order = newest_first(claim, (c for c in there if c.run == claim.run))
-    kept = kept_checkpoints(claim).difference(there, claim.unsure)
+    own = {c for c in there if c.run == claim.run}
+    # Without a checkpoint of its own a run stands on its origin, whoever has deleted that.
+    unsure = frozenset(claim.unsure) - (frozenset() if own else {claim.origin})
+    kept = kept_checkpoints(claim).difference(there, unsure)
+    order = newest_first(claim, own)
     return tuple(c for c in order if c in kept and is_retained(c, order, there, claim.retained))
 
 

@@ -24,25 +24,29 @@ def is_retained(checkpoint: CheckpointId, order: list[CheckpointId], intact: Col
     return sum(c in intact for c in order[: order.index(checkpoint)]) < retained
 
 
-def overtaken(checkpoints: Iterable[Checkpoint]) -> frozenset[CheckpointId]:
-    """What was in the making when a newer one of its run was: where it is there, the run may have given it up, and then deletes it."""
-    return frozenset(CheckpointId(c.id.run, epoch) for c in checkpoints for epoch in c.unfinished)
+def given_up(checkpoints: Iterable[Checkpoint]) -> frozenset[CheckpointId]:
+    """What is there though its run had given it up, and which that run deletes: it does not count it among those that it retains."""
+    return frozenset(CheckpointId(c.id.run, epoch) for c in checkpoints for epoch in c.given_up)
 
 
-def sure(claim: Claim, own: Collection[CheckpointId], passed: Collection[CheckpointId] = ()) -> frozenset[CheckpointId]:
-    """Rule: what no run deletes that came before a later claim, damaged or not; without what was `passed` (`overtaken`).
+def sure(claim: Claim, own: Collection[CheckpointId], going: Collection[CheckpointId] = ()) -> frozenset[CheckpointId]:
+    """Rule: what no run deletes that came before a later claim, damaged or not; without what is `going` (`given_up`).
 
     Such a run may not know of damage, and counts what is damaged when it drops what is past `retained`. What it may still delete stays in
     danger under later claims (`Claim.unsure`). A copy that the claim's run was to begin with counts only where it was made.
     """
-    there = frozenset(own)
-    known = [c for c in newest_first(claim, there) if c.run != claim.run or c in there]
-    return frozenset(known[: claim.retained]).difference(claim.unsure, passed)
+    return frozenset(_made(claim, own)[: claim.retained]).difference(claim.unsure, going)
 
 
 def choosable(
-    claim: Claim, own: Collection[CheckpointId], intact: Collection[CheckpointId], passed: Collection[CheckpointId] = ()
+    claim: Claim, own: Collection[CheckpointId], intact: Collection[CheckpointId], going: Collection[CheckpointId] = ()
 ) -> frozenset[CheckpointId]:
     """Rule: a person may go back to what nobody deletes, and to what a start goes back to by itself."""
-    newest = next((c for c in newest_first(claim, own) if c in intact), None)
-    return sure(claim, own, passed) | ({newest} if newest is not None else frozenset())
+    newest = next((c for c in _made(claim, own) if c in intact), None)
+    return sure(claim, own, going) | ({newest} if newest is not None else frozenset())
+
+
+def _made(claim: Claim, own: Collection[CheckpointId]) -> list[CheckpointId]:
+    """`newest_first`, without a copy that was never made."""
+    there = frozenset(own)
+    return [c for c in newest_first(claim, there) if c.run != claim.run or c in there]

@@ -10,7 +10,7 @@ from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.driver_files import missing_files
 from spark_ckpt.protocol.instructions import Instruction
-from spark_ckpt.protocol.retention.order import choosable, is_retained, newest_first, overtaken, sure
+from spark_ckpt.protocol.retention.order import choosable, given_up, is_retained, newest_first, sure
 from spark_ckpt.protocol.start.phases import StartPhase
 from spark_ckpt.protocol.start.planned_before import copied_own
 from spark_ckpt.protocol.start.recovery import Next, UnlessMovedOnError
@@ -32,6 +32,8 @@ class Candidates:
         """Found damaged by earlier runs, and not looked at by this start."""
         self._again: dict[CheckpointId, str] = {}
         """Found damaged by earlier runs, and looked at again; why."""
+        self._going: set[CheckpointId] = set()
+        """What the last run had given up, by what was read, also of those that are damaged."""
         self._round = around
         self._origin_known = origin_known
 
@@ -47,7 +49,7 @@ class Candidates:
         """By a person. Before they are read all of them are taken to be whole."""
         last = self._round.last.claim
         assert last is not None
-        return choosable(last, self.listed, self.read or self.to_try, overtaken(self.read.values())).difference(self.bad)
+        return choosable(last, self.listed, self.read or self.to_try, self._going).difference(self.bad)
 
     def _is_retained(self, checkpoint: CheckpointId) -> bool:
         last = self._round.last.claim
@@ -83,6 +85,7 @@ class Candidates:
         if event.damage is not None:
             self.bad[event.id] = without_way_out(event.damage)
         elif event.checkpoint is not None:
+            self._going |= given_up([event.checkpoint])
             gone = missing_files(event.id.epoch, event.checkpoint.files)
             if gone:
                 self.bad[event.id] = f"it lacks the driver's file {gone[0]}"
@@ -173,10 +176,10 @@ class Candidates:
         """Its large files; then it is known."""
         return self._round.fetch(origin.files.values(), lambda: self._origin_known(origin), damaged)
 
-    def find_newest_intact(self, then: Next) -> list[Instruction]:
-        """All that it names is there. What is newer is bad."""
-        newest = next((self.read[c] for c in self.in_order if c in self.read), None)
-        if newest is None:
+    def look_at_newer(self, chosen: Checkpoint, then: Next) -> list[Instruction]:
+        """Whether all is there that the newest of them names; as long as it is not, it is bad, and the next one is the newest."""
+        newest = next(self.read[c] for c in self.in_order if c in self.read)
+        if newest.id == chosen.id:
             return then()
 
         def verified(event: ev.ObjectsVerified) -> list[Instruction]:
@@ -185,7 +188,7 @@ class Candidates:
                 return then()
             self.bad[newest.id] = damage
             del self.read[newest.id]
-            return self.find_newest_intact(then)
+            return self.look_at_newer(chosen, then)
 
         return self._round.recovery.ask(StartPhase.VERIFYING, lambda ticket: do.VerifyObjects(ticket, newest, deep=False), verified)
 
@@ -230,4 +233,4 @@ class Candidates:
         last = self._round.last.living
         if last is None:
             return frozenset()
-        return frozenset(self.read).intersection(self.in_order).difference(sure(last, self.listed, overtaken(self.read.values())))
+        return frozenset(self.read).intersection(self.in_order).difference(sure(last, self.listed, self._going))

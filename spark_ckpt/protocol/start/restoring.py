@@ -294,13 +294,12 @@ class Restoring:
             raise self._unless_moved_on(self._candidates.bad.get(own) or "its _metadata is missing")
         if own in self._candidates.choosable:
             return self._look_for_changes(chosen, self.wanted, self._own_known)
-        return self._candidates.find_newest_intact(functools.partial(self._chosen_at_last, chosen, self.wanted))
+        return self._candidates.look_at_newer(chosen, functools.partial(self._chosen_at_last, chosen, self.wanted))
 
     def _chosen_at_last(self, chosen: Checkpoint, wanted: ev.Restore) -> list[Instruction]:
         """What was newer may have lacked objects, for which nobody had looked."""
         if chosen.id not in self._candidates.choosable:
-            damage = self._candidates.bad.get(chosen.id)
-            raise self._unless_moved_on(damage) if damage else self._no_choice("is no longer retained, and may be deleted at any moment")
+            raise self._no_choice("is no longer retained, and may be deleted at any moment")
         return self._look_for_changes(chosen, wanted, self._own_known)
 
     def _own_known(self, chosen: Checkpoint) -> list[Instruction]:

@@ -168,6 +168,7 @@ def _decode(data: bytes, name: str, limits: MetadataLimits) -> Checkpoint:
         hooks=_hooks(doc.get("hooks", {})),
         imported=_imported(doc["imported"]) if doc.get("imported") is not None else None,
         begins=tuple(_in_range("begins", operator) for operator in doc.get("begins", ())),
+        given_up=tuple(_in_range("given_up", epoch) for epoch in doc.get("given_up", ())),
         log_from=None if doc.get("log_from") is None else _in_range("log_from", doc["log_from"]),
     )
 
@@ -204,6 +205,7 @@ def _document(checkpoint: Checkpoint, names: Sequence[str], last_rows: Iterable[
         "num_snapshots": len(checkpoint.snapshots),
         **({"hooks": hooks} if hooks else {}),
         **({"begins": list(checkpoint.begins)} if checkpoint.begins else {}),
+        **({"given_up": list(checkpoint.given_up)} if checkpoint.given_up else {}),
         **({"imported": _imported_json(checkpoint.imported)} if checkpoint.imported is not None else {}),
     }
 

@@ -50,7 +50,6 @@ class WithOldOperators(PlansPast):
 class ChoosingAny(Candidates):
     """Goes on from any checkpoint that a person chose and that is there."""
 
-    @property
     def choosable(self) -> frozenset[CheckpointId]:
         return frozenset(self.read)
 

@@ -265,7 +265,8 @@ class World:
             self.delete_metadata(checkpoint)
         going = list(objects)
         claim = self.log.claims[-1]
-        sure = newest_first(claim, (c for c in self.checkpoints if c.run == claim.run))[: claim.retained]
+        kept = newest_first(claim, (c for c in self.checkpoints if c.run == claim.run))[: claim.retained]
+        sure = set(kept).difference(claim.unsure)
         for c in self.checkpoints.values():
             # Of one that has vanished nobody can know that this run has completed it, or that it was not deleted, being past `retained`.
             unknown = c.id in self.damage.vanished and (c.id.run == run or c.id not in sure)

@@ -155,6 +155,19 @@ def test_a_copy_that_was_never_made_is_not_the_newest_one() -> None:
     assert started(Driver(world).start("d", restore=replace(own(1, 0), discard=True))).origin == CheckpointId(1, 0)
 
 
+def test_a_choice_that_was_cut_short_is_made_again_though_its_run_was_to_retain_fewer() -> None:
+    """Found by the simulation. It has appended nothing, so it deletes nothing."""
+    world = after(3)
+    cut = Driver(world, Settings(retained=1))
+    world.sources["s3://b/savepoints/x"] = world.checkpoints[CheckpointId(1, 2)]
+    cut.hold = lambda i: isinstance(i, do.StoreMetadata)
+    cut.start("b", restore=ev.Restore("s3://b/savepoints/x"))
+    assert claim_of(world, max(world.log)).retained == 1
+    again = started(Driver(world, Settings(retained=1)).start("c", restore=own(1, 1)))
+    claim = claim_of(world, again.claim)
+    assert (claim.origin, claim.inherits, claim.unsure) == (CheckpointId(1, 1), (CheckpointId(1, 0), CheckpointId(1, 1)), ())
+
+
 def test_many_checkpoints_are_sorted_once() -> None:
     """Where deletions fail for long."""
     many = [CheckpointId(1, epoch) for epoch in range(3_000)]

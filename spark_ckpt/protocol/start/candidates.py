@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from spark_ckpt.errors import ErrorKind, without_way_out
 from spark_ckpt.model import Checkpoint, CheckpointId
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.driver_files import missing_files
+from spark_ckpt.protocol.entries import Claim, Plan
 from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.retention.order import choosable, given_up, is_retained, newest_first, sure
 from spark_ckpt.protocol.start.phases import StartPhase
 from spark_ckpt.protocol.start.planned_before import copied_own
 from spark_ckpt.protocol.start.recovery import Next, UnlessMovedOnError
 from spark_ckpt.protocol.start.round import Round, named
+
+MOST_REQUESTS = 10_000
+"""Entries behind the claim of a run that has run nothing: what people ask while nobody answers."""
 
 
 class Candidates:
@@ -44,17 +49,19 @@ class Candidates:
         assert last is not None
         return newest_first(last, self.listed)
 
-    @property
     def choosable(self) -> frozenset[CheckpointId]:
         """By a person. Before they are read all of them are taken to be whole."""
+        return choosable(self._dropping, self.listed, self.read or self.to_try, self._going).difference(self.bad)
+
+    @property
+    def _dropping(self) -> Claim:
+        """The last claim, and how many its run retains: all, if it has died before it appended anything, for then it deletes nothing."""
         last = self._round.last.claim
         assert last is not None
-        return choosable(last, self.listed, self.read or self.to_try, self._going).difference(self.bad)
+        return replace(last, retained=len(self.in_order)) if self.cut_short else last
 
     def _is_retained(self, checkpoint: CheckpointId) -> bool:
-        last = self._round.last.claim
-        assert last is not None
-        return is_retained(checkpoint, self.in_order, self.read, last.retained)
+        return is_retained(checkpoint, self.in_order, self.read, self._dropping.retained)
 
     def newer_than(self, origin: Checkpoint | None) -> list[CheckpointId]:
         """What the last run had that is newer: none of these can be gone on from."""
@@ -91,6 +98,32 @@ class Candidates:
                 self.bad[event.id] = f"it lacks the driver's file {gone[0]}"
             else:
                 self.read[event.id] = event.checkpoint
+
+    # --- a copy that was cut short
+
+    @property
+    def without_a_copy(self) -> bool:
+        """The last run began with a copy, and has no checkpoint at all; it had none either, for no run raises the floor before that."""
+        last = self._round.last.claim
+        imported = last.restored.imported if last and last.restored else None
+        if last is None or imported is None or imported.run != last.run:
+            return False
+        return not self.listed and self._round.last.floor <= last.floor
+
+    @property
+    def cut_short(self) -> bool:
+        """It died between its claim and the `_metadata` of the copy, and has run nothing. One that has run something had the copy, and
+        it is gone: numbers are used of which only the plans behind the claim tell."""
+        return self.without_a_copy and self._round.last.tail - self.behind <= MOST_REQUESTS and not self._planned_behind
+
+    @property
+    def behind(self) -> int:
+        """The last claim's own number, behind which its run's entries are."""
+        return self._round.last.claim.claim if self._round.last.claim else 0
+
+    @property
+    def _planned_behind(self) -> bool:
+        return any(isinstance(entry, Plan) and n > self.behind for n, entry in self._round.log.entries.items())
 
     # --- the origin
 
@@ -227,10 +260,8 @@ class Candidates:
             del self.read[checkpoint.id]
         return not_inherited
 
-    @property
     def unsure(self) -> frozenset[CheckpointId]:
         """What an earlier run may still delete, of what is inherited (`retention/order.py`)."""
-        last = self._round.last.living
-        if last is None:
+        if self._round.last.living is None:
             return frozenset()
-        return frozenset(self.read).intersection(self.in_order).difference(sure(last, self.listed, self._going))
+        return frozenset(self.read).intersection(self.in_order).difference(sure(self._dropping, self.listed, self._going))

@@ -20,7 +20,7 @@ from spark_ckpt.protocol.driver_files import commits_file, missing_files
 from spark_ckpt.protocol.entries import Claim, Entry, Plan, Restored
 from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.offsets_conf import drains_again, is_drain, partitions_of
-from spark_ckpt.protocol.start.candidates import Candidates
+from spark_ckpt.protocol.start.candidates import MOST_REQUESTS, Candidates
 from spark_ckpt.protocol.start.changing import Changing, Then
 from spark_ckpt.protocol.start.phases import StartPhase
 from spark_ckpt.protocol.start.recovery import GivenUpError, Next, UnlessMovedOnError
@@ -29,8 +29,6 @@ from spark_ckpt.protocol.start.round import Round
 from spark_ckpt.protocol.start.sources import same_sources
 
 _OPTION = "spark.ckpt.restore.path"
-MOST_REQUESTS = 10_000
-"""Entries behind the claim of a run that has run nothing: what people ask while nobody answers."""
 _SHOWN = 10
 """Of the JSON of an epoch's configuration."""
 TO_APPLY_AGAIN = "To go back to it once more, start the query once without the option, and then with it"
@@ -77,7 +75,7 @@ class Restoring:
         """What follows from the option; nothing where the stream goes on from its newest checkpoint."""
         wanted, last = self._round.request.restore, self._last.living
         if wanted is None:
-            if last and last.restored and self._cut_short:
+            if last and last.restored and self._candidates.cut_short:
                 choices = self._choices
                 others = (
                     f" and restore.plans as it was, or go on from one of the stream's checkpoints ({choices}) with {_OPTION} and "
@@ -89,7 +87,7 @@ class Restoring:
                     f"{_OPTION}={last.restored.path} again{others if choices else ', or'} with a new checkpointLocation",
                 )
             return []
-        if last and last.restored and last.restored.path == wanted.path and not self._cut_short:
+        if last and last.restored and last.restored.path == wanted.path and not self._candidates.cut_short:
             self._round.notes.append(
                 f"{_OPTION}={wanted.path} was applied by an earlier run; the stream goes on from its newest checkpoint, and "
                 f"restore.plans=DISCARD counts only where that would be refused. {TO_APPLY_AGAIN}"
@@ -135,26 +133,11 @@ class Restoring:
         """Checkpoints that a person may choose."""
         last = self._last.claim
         assert last is not None
-        never_made = last.restored.imported if last.restored and self._cut_short else None
-        there, choosable = [c for c in self._candidates.to_try if c != never_made], self._candidates.choosable
+        never_made = last.restored.imported if last.restored and self._candidates.cut_short else None
+        there, choosable = [c for c in self._candidates.to_try if c != never_made], self._candidates.choosable()
         return ", ".join(f"run {c.run} epoch {c.epoch}" for c in there if c in choosable)
 
     # --- a copy that was cut short
-
-    @property
-    def _without_a_copy(self) -> bool:
-        """The last run began with a copy, and has no checkpoint at all; it had none either, for no run raises the floor before that."""
-        last = self._last.claim
-        imported = last.restored.imported if last and last.restored else None
-        if last is None or imported is None or imported.run != last.run:
-            return False
-        return not self._candidates.listed and self._last.floor <= last.floor
-
-    @property
-    def _cut_short(self) -> bool:
-        """It died between its claim and the `_metadata` of the copy, and has run nothing. One that has run something had the copy, and
-        it is gone: numbers are used of which only the plans behind the claim tell."""
-        return self._without_a_copy and self._last.tail - self._behind <= MOST_REQUESTS and not self._planned_behind
 
     def _may_take_its_place(self, wanted: ev.Restore) -> bool:
         """That of the copy which was cut short. Another stream's may not, unless a person says so, where this one has a checkpoint that
@@ -165,21 +148,12 @@ class Restoring:
         again = last.restored is not None and last.restored.path == wanted.path
         return wanted.discard or (not last.adopts and (again or not any(c.run < last.run for c in last.inherits)))
 
-    @property
-    def _behind(self) -> int:
-        """The last claim's own number, behind which its run's entries are."""
-        return self._last.claim.claim if self._last.claim else 0
-
-    @property
-    def _planned_behind(self) -> bool:
-        return any(isinstance(entry, Plan) and n > self._behind for n, entry in self._round.log.entries.items())
-
     def read_behind(self, then: Next) -> list[Instruction]:
         """What the last run has appended, where it matters whether that is a plan, or requests of people."""
         tail = self._last.tail
-        if not self._without_a_copy or tail - self._behind > MOST_REQUESTS:
+        if not self._candidates.without_a_copy or tail - self._candidates.behind > MOST_REQUESTS:
             return then()
-        return self._round.log.read(StartPhase.READING_BEHIND, range(self._behind + 1, tail), then)
+        return self._round.log.read(StartPhase.READING_BEHIND, range(self._candidates.behind + 1, tail), then)
 
     # --- from elsewhere
 
@@ -226,7 +200,7 @@ class Restoring:
                 "spark.ckpt.restore.plans=DISCARD it runs anew under new numbers, and sinks get its rows twice; or restore it with a "
                 "new checkpointLocation and a new output path",
             )
-        if last.living and not self.same_stream and not (self._cut_short and self._may_take_its_place(wanted)):
+        if last.living and not self.same_stream and not (self._candidates.cut_short and self._may_take_its_place(wanted)):
             raise GivenUpError(
                 ErrorKind.CONFLICT,
                 f"{_OPTION}={wanted.path} belongs to another stream, and this one has epochs of its own, whose numbers sinks may have "
@@ -292,13 +266,13 @@ class Restoring:
         chosen = self._candidates.read.get(own)
         if chosen is None:
             raise self._unless_moved_on(self._candidates.bad.get(own) or "its _metadata is missing")
-        if own in self._candidates.choosable:
+        if own in self._candidates.choosable():
             return self._look_for_changes(chosen, self.wanted, self._own_known)
         return self._candidates.look_at_newer(chosen, functools.partial(self._chosen_at_last, chosen, self.wanted))
 
     def _chosen_at_last(self, chosen: Checkpoint, wanted: ev.Restore) -> list[Instruction]:
         """What was newer may have lacked objects, for which nobody had looked."""
-        if chosen.id not in self._candidates.choosable:
+        if chosen.id not in self._candidates.choosable():
             raise self._no_choice("is no longer retained, and may be deleted at any moment")
         return self._look_for_changes(chosen, wanted, self._own_known)
 
@@ -377,7 +351,7 @@ class Restoring:
 
     def unsure(self) -> tuple[CheckpointId, ...]:
         """A copy of one of the stream's own that is still there names the same objects."""
-        found, copy, source = self._candidates.unsure, self.copy, self.source
+        found, copy, source = self._candidates.unsure(), self.copy, self.source
         in_place = self.wanted is None or self.wanted.own is not None
         return tuple(sorted(found | {copy.id} if copy and source and in_place and source.id in found else found))
 

@@ -18,6 +18,7 @@ from typing import Any
 from tests.drivers.spark.chromium import Chromium
 
 ANSWER_S = 60
+CLICKS = 3
 ARGUMENTS = (
     "--headless",
     "--remote-debugging-pipe",
@@ -84,7 +85,7 @@ class Browser:
     def open(self, url: str) -> None:
         before = self._mark()
         self._pipes.ask("Page.navigate", url=url)
-        self._wait(before, url)
+        assert self._leaves(before, ANSWER_S), f"{url} leads nowhere"
 
     def title(self) -> str:
         return str(self.run("return document.title"))
@@ -119,15 +120,19 @@ class Browser:
         # What lies under the mouse is known from the frame that was drawn last: where a page has just changed its size, or was scrolled,
         # that is another one than the script sees.
         drawn = "return new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
-        self.run(script, selector, text)
-        self.run(drawn)
-        place = self.run(script, selector, text)
-        assert place is not None, f"none of {self.texts(selector)} reads {text}"
-        assert place["free"], f"something lies over {text}"
-        before = self._mark()
-        for kind in ("mousePressed", "mouseReleased"):
-            self._pipes.ask("Input.dispatchMouseEvent", type=kind, x=place["x"], y=place["y"], button="left", clickCount=1)
-        self._wait(before, text)
+        # On a machine with much else to do two frames may not be enough, and the click meets nothing: as a person does, it clicks again.
+        for _ in range(CLICKS):
+            self.run(script, selector, text)
+            self.run(drawn)
+            place = self.run(script, selector, text)
+            assert place is not None, f"none of {self.texts(selector)} reads {text}"
+            assert place["free"], f"something lies over {text}"
+            before = self._mark()
+            for kind in ("mousePressed", "mouseReleased"):
+                self._pipes.ask("Input.dispatchMouseEvent", type=kind, x=place["x"], y=place["y"], button="left", clickCount=1)
+            if self._leaves(before, ANSWER_S / CLICKS):
+                return
+        raise AssertionError(f"{text} leads nowhere")
 
     def run(self, script: str, *args: Any) -> Any:
         expression = f"(function() {{ {script} }}).apply(null, {json.dumps(args)})"
@@ -158,17 +163,18 @@ class Browser:
     def _mark(self) -> str:
         return str(self.run("return document.documentElement.dataset.before = Math.random().toString()"))
 
-    def _wait(self, before: str, what: str) -> None:
-        """Until another page than the marked one is there."""
-        deadline = time.monotonic() + ANSWER_S
+    def _leaves(self, before: str, seconds: float) -> bool:
+        """Waits until another page than the marked one is there."""
+        deadline = time.monotonic() + seconds
         state = "const root = document.documentElement; return (root && root.dataset.before) || (root ? document.readyState : 'loading')"
         while True:
             try:
                 if self.run(state) not in (before, "loading", "interactive"):
-                    return
+                    return True
             except BrowserError:
                 pass  # the page is being replaced
-            assert time.monotonic() < deadline, f"{what} leads nowhere"
+            if time.monotonic() > deadline:
+                return False
             time.sleep(0.05)
 
 

@@ -59,8 +59,8 @@ def check_wanted(drain: Plan, env: Environment) -> None:
     """It is about to be stored. Whoever is told to ask again may be so after that."""
     env.observed[Observed.DRAINED] += 1
     log, claim = env.world.log, drain.claim
-    if claim < log.floor:
-        return  # a run that has slept for a day, and is fenced: entries of those who had asked it are gone
+    if log.superseded(claim) and claim < log.floor:
+        return  # it has slept for a day, and is fenced: entries of those who had asked it are gone
     entries = {n: log.entry(n) for n in sorted(log.entries) if n > claim}
     wanted = [n for n, e in entries.items() if isinstance(e, Request) and e.action == STOP and e.drain and e.claim == claim]
     if all(n in env.answering for n in wanted):

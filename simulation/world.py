@@ -265,8 +265,9 @@ class World:
             self.delete_metadata(checkpoint)
         going = list(objects)
         claim = self.log.claims[-1]
-        kept = newest_first(claim, (c for c in self.checkpoints if c.run == claim.run))[: claim.retained]
-        sure = set(kept).difference(claim.unsure)
+        own = [c for c in self.checkpoints if c.run == claim.run]
+        unsure = set(claim.unsure) - (set() if own else {claim.origin})
+        sure = set(newest_first(claim, own)[: claim.retained]) - unsure
         for c in self.checkpoints.values():
             # Of one that has vanished nobody can know that this run has completed it, or that it was not deleted, being past `retained`.
             unknown = c.id in self.damage.vanished and (c.id.run == run or c.id not in sure)

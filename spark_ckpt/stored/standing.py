@@ -10,7 +10,7 @@ from spark_ckpt.errors import DamagedError, StorageSetupError
 from spark_ckpt.model import Checkpoint, CheckpointId
 from spark_ckpt.protocol.entries import Claim
 from spark_ckpt.protocol.retention.garbage import kept_checkpoints
-from spark_ckpt.protocol.retention.order import choosable, given_up
+from spark_ckpt.protocol.retention.order import choosable, dropping_nothing, given_up
 
 
 class Condition(Enum):
@@ -112,7 +112,9 @@ class Overview:
         claim = self.standing.claim
         own = [item.id for item in self.found if item.id.run == claim.run]
         going = given_up(c.checkpoint for c in self.found if c.checkpoint is not None and self.use(c.id) is not Use.SUPERSEDED)
-        return choosable(claim, own, _intact(self.found, self.standing), going)
+        imported = claim.restored.imported if claim.restored else None
+        cut_short = imported is not None and imported.run == claim.run and not own and self.standing.newest == claim.claim
+        return choosable(dropping_nothing(claim) if cut_short else claim, own, _intact(self.found, self.standing), going)
 
 
 def _intact(found: Iterable[Found], standing: Standing) -> frozenset[CheckpointId]:

@@ -414,6 +414,25 @@ def test_what_the_last_run_may_delete_at_any_moment_is_no_choice(
     assert [c["retained"] for c in listed["checkpoints"]] == [True, True, True]
 
 
+def test_a_run_that_died_before_it_had_its_copy_limits_no_choice(
+    storage: Storage, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    writer = StreamWriter(storage)
+    writer.begin(1)
+    older, newer = (writer.complete(1, epoch, [make_store(tmp_path, 3, f"r{epoch}")]).id for epoch in range(2))
+    copy = CheckpointId(2, 1)
+    writer.append(
+        entries.Claim(
+            *(writer.log + 1, 2, "query", JOB, copy, (older, newer, copy), (), "host", {}, 1, "nonce"),
+            restored=entries.Restored("s3://b/savepoint-x", copy),
+            retained=1,
+        )
+    )
+    _, listed = call(capsys, "list", url)
+    assert [c["retained"] for c in listed["checkpoints"]] == [True, True]
+    assert call(capsys, "restore", f"{url}/run-00000001/chk-0", "--check", url)[0] == 0
+
+
 def test_what_its_run_had_given_up_is_no_choice(storage: Storage, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     writer = StreamWriter(storage)
     writer.begin(1)

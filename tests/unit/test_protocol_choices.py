@@ -155,6 +155,22 @@ def test_a_copy_that_was_never_made_is_not_the_newest_one() -> None:
     assert started(Driver(world).start("d", restore=replace(own(1, 0), discard=True))).origin == CheckpointId(1, 0)
 
 
+def test_a_copy_that_was_made_and_is_lost_counts_as_retained() -> None:
+    """(1) Run 2 retains two, its copy among them; (2) it appends, and deletes what is past them; (3) the copy is lost."""
+    world = after(3)
+    world.sources["s3://b/savepoints/x"] = world.checkpoints[CheckpointId(1, 2)]
+    one = Driver(world, Settings(retained=2))
+    one.hold = lambda i: isinstance(i, do.Delete)
+    one.start("b", restore=ev.Restore("s3://b/savepoints/x"))
+    one.trigger(3)
+    assert world.checkpoints.pop(CheckpointId(2, 2)).id == CheckpointId(2, 2)
+    assert "is no longer retained" in refusal(Driver(world).start("c", restore=own(1, 1))).message
+
+
+def test_a_choice_where_there_is_no_log_is_refused() -> None:
+    assert "choose one of its others (none) or a savepoint" in refusal(Driver(World()).start("a", restore=own(1, 1))).message
+
+
 def test_a_choice_that_was_cut_short_is_made_again_though_its_run_was_to_retain_fewer() -> None:
     """Found by the simulation. It has appended nothing, so it deletes nothing."""
     world = after(3)

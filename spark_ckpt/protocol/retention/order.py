@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 
 from spark_ckpt.model import Checkpoint, CheckpointId
 from spark_ckpt.protocol.entries import Claim
+
+MANY = 1 << 30
 
 
 def newest_first(claim: Claim, own: Iterable[CheckpointId]) -> list[CheckpointId]:
@@ -29,24 +32,24 @@ def given_up(checkpoints: Iterable[Checkpoint]) -> frozenset[CheckpointId]:
     return frozenset(CheckpointId(c.id.run, epoch) for c in checkpoints for epoch in c.given_up)
 
 
-def sure(claim: Claim, own: Collection[CheckpointId], going: Collection[CheckpointId] = ()) -> frozenset[CheckpointId]:
+def sure(claim: Claim, own: Iterable[CheckpointId], going: Collection[CheckpointId] = ()) -> frozenset[CheckpointId]:
     """Rule: what no run deletes that came before a later claim, damaged or not; without what is `going` (`given_up`).
 
     Such a run may not know of damage, and counts what is damaged when it drops what is past `retained`. What it may still delete stays in
-    danger under later claims (`Claim.unsure`). A copy that the claim's run was to begin with counts only where it was made.
+    danger under later claims (`Claim.unsure`).
     """
-    return frozenset(_made(claim, own)[: claim.retained]).difference(claim.unsure, going)
+    return frozenset(newest_first(claim, own)[: claim.retained]).difference(claim.unsure, going)
 
 
 def choosable(
     claim: Claim, own: Collection[CheckpointId], intact: Collection[CheckpointId], going: Collection[CheckpointId] = ()
 ) -> frozenset[CheckpointId]:
     """Rule: a person may go back to what nobody deletes, and to what a start goes back to by itself."""
-    newest = next((c for c in _made(claim, own) if c in intact), None)
+    newest = next((c for c in newest_first(claim, own) if c in intact), None)
     return sure(claim, own, going) | ({newest} if newest is not None else frozenset())
 
 
-def _made(claim: Claim, own: Collection[CheckpointId]) -> list[CheckpointId]:
-    """`newest_first`, without a copy that was never made."""
-    there = frozenset(own)
-    return [c for c in newest_first(claim, there) if c.run != claim.run or c in there]
+def dropping_nothing(claim: Claim) -> Claim:
+    """Rule: a run that has died before it had the copy which it was to begin with has appended nothing, so it deletes nothing, however few
+    it was to retain."""
+    return replace(claim, retained=MANY)

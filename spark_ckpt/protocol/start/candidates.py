@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 
 from spark_ckpt.errors import ErrorKind, without_way_out
 from spark_ckpt.model import Checkpoint, CheckpointId
@@ -12,7 +11,7 @@ from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.driver_files import missing_files
 from spark_ckpt.protocol.entries import Claim, Plan
 from spark_ckpt.protocol.instructions import Instruction
-from spark_ckpt.protocol.retention.order import choosable, given_up, is_retained, newest_first, sure
+from spark_ckpt.protocol.retention.order import choosable, dropping_nothing, given_up, is_retained, newest_first, sure
 from spark_ckpt.protocol.start.phases import StartPhase
 from spark_ckpt.protocol.start.planned_before import copied_own
 from spark_ckpt.protocol.start.recovery import Next, UnlessMovedOnError
@@ -51,14 +50,15 @@ class Candidates:
 
     def choosable(self) -> frozenset[CheckpointId]:
         """By a person. Before they are read all of them are taken to be whole."""
-        return choosable(self._dropping, self.listed, self.read or self.to_try, self._going).difference(self.bad)
+        there = self.read or [c for c in self.to_try if c != self.never_made]
+        return choosable(self._dropping, self.listed, there, self._going).difference(self.bad)
 
     @property
     def _dropping(self) -> Claim:
-        """The last claim, and how many its run retains: all, if it has died before it appended anything, for then it deletes nothing."""
+        """The last claim, and how many its run retains."""
         last = self._round.last.claim
         assert last is not None
-        return replace(last, retained=len(self.in_order)) if self.cut_short else last
+        return dropping_nothing(last) if self.cut_short else last
 
     def _is_retained(self, checkpoint: CheckpointId) -> bool:
         return is_retained(checkpoint, self.in_order, self.read, self._dropping.retained)
@@ -115,6 +115,12 @@ class Candidates:
         """It died between its claim and the `_metadata` of the copy, and has run nothing. One that has run something had the copy, and
         it is gone: numbers are used of which only the plans behind the claim tell."""
         return self.without_a_copy and self._round.last.tail - self.behind <= MOST_REQUESTS and not self._planned_behind
+
+    @property
+    def never_made(self) -> CheckpointId | None:
+        """The copy that was cut short."""
+        last = self._round.last.claim
+        return last.restored.imported if last and last.restored and self.cut_short else None
 
     @property
     def behind(self) -> int:

@@ -131,11 +131,9 @@ class Restoring:
     @property
     def _choices(self) -> str:
         """Checkpoints that a person may choose."""
-        last = self._last.claim
-        assert last is not None
-        never_made = last.restored.imported if last.restored and self._candidates.cut_short else None
-        there, choosable = [c for c in self._candidates.to_try if c != never_made], self._candidates.choosable()
-        return ", ".join(f"run {c.run} epoch {c.epoch}" for c in there if c in choosable)
+        candidates = self._candidates
+        choosable = candidates.choosable() if self._last.claim is not None else frozenset[CheckpointId]()
+        return ", ".join(f"run {c.run} epoch {c.epoch}" for c in candidates.to_try if c in choosable and c != candidates.never_made)
 
     # --- a copy that was cut short
 

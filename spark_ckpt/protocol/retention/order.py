@@ -9,6 +9,7 @@ from spark_ckpt.model import Checkpoint, CheckpointId
 from spark_ckpt.protocol.entries import Claim
 
 MANY = 1 << 30
+"""Checkpoints: more than there can be."""
 
 
 def newest_first(claim: Claim, own: Iterable[CheckpointId]) -> list[CheckpointId]:

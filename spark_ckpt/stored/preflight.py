@@ -122,9 +122,7 @@ def _is_applied(path: RestorePath, reader: StreamReader, standing: Standing) -> 
     restored = standing.claim.restored
     if standing.ended or restored is None or restored.path != path.url:
         return False
-    claim = standing.claim
-    may_be_cut_short = restored.imported is not None and restored.imported.run == claim.run and standing.floor <= claim.floor
-    return not may_be_cut_short or standing.newest != claim.claim or bool(reader.checkpoints_of(claim.run))
+    return not standing.is_cut_short([c for c, _ in reader.checkpoints_of(standing.claim.run)])
 
 
 def _young(storage: Storage, lowest: int, tail: int) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -64,6 +64,14 @@ class Standing:
     floor: int = 0
     newest: int = 0
 
+    def is_cut_short(self, own: Collection[CheckpointId]) -> bool:
+        """Whether its run died before it had the copy that it was to begin with, and has appended nothing (`Candidates.cut_short`). `own`:
+        the checkpoints of that run which are there."""
+        imported = self.claim.restored.imported if self.claim.restored else None
+        if imported is None or imported.run != self.claim.run or own:
+            return False
+        return self.floor <= self.claim.floor and self.newest == self.claim.claim
+
     def use(self, checkpoint: CheckpointId) -> Use:
         if self.ended or not (checkpoint.run == self.claim.run or checkpoint in kept_checkpoints(self.claim)):
             return Use.SUPERSEDED
@@ -112,9 +120,8 @@ class Overview:
         claim = self.standing.claim
         own = [item.id for item in self.found if item.id.run == claim.run]
         going = given_up(c.checkpoint for c in self.found if c.checkpoint is not None and self.use(c.id) is not Use.SUPERSEDED)
-        imported = claim.restored.imported if claim.restored else None
-        cut_short = imported is not None and imported.run == claim.run and not own and self.standing.newest == claim.claim
-        return choosable(dropping_nothing(claim) if cut_short else claim, own, _intact(self.found, self.standing), going)
+        dropping = dropping_nothing(claim) if self.standing.is_cut_short(own) else claim
+        return choosable(dropping, own, _intact(self.found, self.standing), going)
 
 
 def _intact(found: Iterable[Found], standing: Standing) -> frozenset[CheckpointId]:

@@ -19,9 +19,10 @@ from spark_ckpt.stored.log import StreamLog
 from spark_ckpt.stored.reading import StreamReader
 from tests.drivers.protocol_driving import JOB, commit, offsets
 
-A_SECOND = {"file": 1.2, "memory": 1.2}
-OF_OTHERS = 3.5
-"""And more than one: S3 tells seconds apart, and of the clouds a put's date is known to the second only."""
+LONG = 3.5
+"""More than a second, in seconds: S3 tells seconds apart, and of the clouds a put's date is known to the second only."""
+SHORT = {"file": 1.2, "memory": 1.2}
+"""Where times are exact."""
 SETTINGS = Settings(retained=1, log_kept_ms=1000, trim_every=1)
 
 
@@ -53,7 +54,7 @@ class Query:
 
 
 def a_second(storage: Storage) -> None:
-    time.sleep(A_SECOND.get(storage.url.partition(":")[0], OF_OTHERS))
+    time.sleep(SHORT.get(storage.url.partition(":")[0], LONG))
 
 
 def numbers(storage: Storage) -> list[int]:

@@ -7,6 +7,7 @@ from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.entries import Claim, decode
 from spark_ckpt.protocol.instructions import Instruction
+from spark_ckpt.protocol.settings import Settings
 from tests.drivers.protocol_driving import Driver, World
 
 
@@ -26,9 +27,9 @@ def claim_of(world: World, number: int) -> Claim:
     return entry
 
 
-def after(epochs: int) -> World:
+def after(epochs: int, settings: Settings | None = None) -> World:
     world = World()
-    driver = Driver(world)
+    driver = Driver(world, settings)
     driver.start("a")
     for epoch in range(epochs):
         driver.epoch(1, epoch)

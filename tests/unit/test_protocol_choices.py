@@ -22,11 +22,7 @@ from tests.drivers.protocol_starts import after, claim_of, own, refusal, started
 
 def past_damage() -> World:
     """Run 1 retains 1 and 2 of its checkpoints 0 to 2, and has not deleted 0 yet; 1 is damaged, and the run does not know."""
-    world = World()
-    driver = Driver(world, Settings(retained=2))
-    driver.start("a")
-    for epoch in range(3):
-        driver.epoch(1, epoch)
+    world = after(3, Settings(retained=2))
     assert CheckpointId(1, 0) in world.checkpoints
     world.damaged[CheckpointId(1, 1)] = "broken"
     return world
@@ -72,11 +68,7 @@ def test_where_what_is_newer_lacks_objects_what_is_left_can_be_chosen_too() -> N
 
 
 def test_of_many_that_lack_objects_each_is_looked_at_until_one_is_whole() -> None:
-    world = World()
-    driver = Driver(world, Settings(retained=3))
-    driver.start("a")
-    for epoch in range(4):
-        driver.epoch(1, epoch)
+    world = after(4)
     world.damaged[CheckpointId(1, 1)] = "broken"
     lose(world, 2, 3)
     asked: list[int] = []
@@ -106,11 +98,7 @@ def test_what_is_damaged_is_not_offered() -> None:
 
 def test_who_retains_more_from_now_on_can_choose_among_more() -> None:
     """What the run before had dropped is not among them; what this one has completed is."""
-    world = World()
-    driver = Driver(world, Settings(retained=1))
-    driver.start("a")
-    for epoch in range(2):
-        driver.epoch(1, epoch)
+    world = after(2, Settings(retained=1))
     more = Driver(world, Settings(retained=4))
     more.start("b")
     for epoch in range(2, 5):

@@ -9,7 +9,7 @@ from spark_ckpt.model import Checkpoint, CheckpointId
 from spark_ckpt.paths import METADATA_NAME, parse_checkpoint_prefix, parse_leavable, parse_run_prefix
 from spark_ckpt.protocol.entries import Claim, End, Entry, Plan
 from spark_ckpt.protocol.retention.deletion import Batch
-from spark_ckpt.protocol.retention.order import is_retained, newest_first
+from spark_ckpt.protocol.retention.order import newest_first, worth_keeping
 
 
 def kept_checkpoints(claim: Claim) -> frozenset[CheckpointId]:
@@ -42,7 +42,8 @@ def vanished(claim: Claim, checkpoints: Iterable[CheckpointId]) -> tuple[Checkpo
     unsure = frozenset(claim.unsure) - (frozenset() if own else {claim.origin})
     kept = kept_checkpoints(claim).difference(there, unsure)
     order = newest_first(claim, own)
-    return tuple(c for c in order if c in kept and is_retained(c, order, there, claim.retained))
+    due = worth_keeping(order, there, claim.retained)
+    return tuple(c for c in order if c in kept and c in due)
 
 
 def is_bare(claim: Claim, floor: int, checkpoints: Iterable[CheckpointId]) -> bool:

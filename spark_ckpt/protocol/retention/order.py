@@ -18,14 +18,18 @@ def newest_first(claim: Claim, own: Iterable[CheckpointId]) -> list[CheckpointId
     return list(dict.fromkeys([*sorted(own, reverse=True), *origin, *sorted(claim.inherits, reverse=True)]))
 
 
-def is_retained(checkpoint: CheckpointId, order: list[CheckpointId], intact: Collection[CheckpointId], retained: int) -> bool:
-    """Rule: only what the last run retains is there for good.
-
-    It may have dropped older ones on the strength of its last append, and delete them after the next claim: asleep, or because the
-    answer is late. The newest that are there after that append are not among them, for then newer ones would be there. Those that are
-    damaged do not count: where they are all there is, what is left is worth a try. `order` is `newest_first`.
+def worth_keeping(order: Iterable[CheckpointId], intact: Collection[CheckpointId], retained: int) -> frozenset[CheckpointId]:
+    """Rule: down to as many intact ones as the last run retains. Those that are damaged do not count: where they are all there is, what is
+    left is worth a try, though that run may have dropped it. `order` is `newest_first`.
     """
-    return sum(c in intact for c in order[: order.index(checkpoint)]) < retained
+    found: list[CheckpointId] = []
+    counted = 0
+    for checkpoint in order:
+        if counted == retained:
+            break
+        found.append(checkpoint)
+        counted += checkpoint in intact
+    return frozenset(found)
 
 
 def given_up(checkpoints: Iterable[Checkpoint]) -> frozenset[CheckpointId]:
@@ -36,8 +40,9 @@ def given_up(checkpoints: Iterable[Checkpoint]) -> frozenset[CheckpointId]:
 def sure(claim: Claim, own: Iterable[CheckpointId], going: Collection[CheckpointId] = ()) -> frozenset[CheckpointId]:
     """Rule: what no run deletes that came before a later claim, damaged or not; without what is `going` (`given_up`).
 
-    Such a run may not know of damage, and counts what is damaged when it drops what is past `retained`. What it may still delete stays in
-    danger under later claims (`Claim.unsure`).
+    Such a run may have dropped older ones on the strength of its last append, and delete them after the next claim: asleep, or because the
+    answer is late. It may not know of damage, and counts what is damaged when it drops what is past `retained`. What it may still delete
+    stays in danger under later claims (`Claim.unsure`).
     """
     return frozenset(newest_first(claim, own)[: claim.retained]).difference(claim.unsure, going)
 

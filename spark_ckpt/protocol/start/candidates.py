@@ -11,7 +11,7 @@ from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.driver_files import missing_files
 from spark_ckpt.protocol.entries import Claim, Plan
 from spark_ckpt.protocol.instructions import Instruction
-from spark_ckpt.protocol.retention.order import choosable, dropping_nothing, given_up, is_retained, newest_first, sure
+from spark_ckpt.protocol.retention.order import choosable, dropping_nothing, given_up, newest_first, sure, worth_keeping
 from spark_ckpt.protocol.start.phases import StartPhase
 from spark_ckpt.protocol.start.planned_before import copied_own
 from spark_ckpt.protocol.start.recovery import Next, UnlessMovedOnError
@@ -59,9 +59,6 @@ class Candidates:
         last = self._round.last.claim
         assert last is not None
         return dropping_nothing(last) if self.cut_short else last
-
-    def _is_retained(self, checkpoint: CheckpointId) -> bool:
-        return is_retained(checkpoint, self.in_order, self.read, self._dropping.retained)
 
     def newer_than(self, origin: Checkpoint | None) -> list[CheckpointId]:
         """What the last run had that is newer: none of these can be gone on from."""
@@ -261,7 +258,8 @@ class Candidates:
 
         The same for what the last run does not retain: with newer ones left out, it would seem to be.
         """
-        not_inherited = tuple(c for c in self.read.values() if c.log > log or not self._is_retained(c.id))
+        kept = worth_keeping(self.in_order, self.read, self._dropping.retained) if self.read else frozenset[CheckpointId]()
+        not_inherited = tuple(c for c in self.read.values() if c.log > log or c.id not in kept)
         for checkpoint in not_inherited:
             del self.read[checkpoint.id]
         return not_inherited

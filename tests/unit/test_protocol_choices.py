@@ -51,6 +51,16 @@ def test_what_is_damaged_counts_as_retained_for_who_chooses() -> None:
     assert started(Driver(world).start("b", restore=own(1, 2))).origin == CheckpointId(1, 2)
 
 
+def test_only_of_the_newest_that_is_damaged_the_one_before_it_is_said_to_be_restored() -> None:
+    world = past_damage()
+    left_out = "checkpoint run 1 epoch {} is damaged and left out{}: broken"
+    said = [i.message for i in Driver(world).start("b") if isinstance(i, do.Log)]
+    assert said == [left_out.format(1, "")]
+    world.damaged[CheckpointId(1, 2)] = "broken"
+    said = [i.message for i in Driver(world).start("c") if isinstance(i, do.Log)]
+    assert said == [left_out.format(2, ", the one before it is restored")]
+
+
 def test_where_all_that_is_newer_is_damaged_what_is_left_can_be_chosen() -> None:
     """A start without the option goes on from it, too."""
     world = past_damage()

@@ -62,7 +62,7 @@ class Candidates:
 
     def newer_than(self, origin: Checkpoint | None) -> list[CheckpointId]:
         """What the last run had that is newer: none of these can be gone on from."""
-        order = self.in_order
+        order = self.in_order if self._round.last.claim is not None else []
         at = origin.id if origin is not None else None
         return order[: order.index(at)] if at in order else []
 

@@ -273,7 +273,7 @@ class PlansPast:
 
         A choice that was applied is applied once more only here, or a refusal would name a way out that is none.
         """
-        noted = [c for c in self._newer if c in self._candidates.noted]
+        noted = [c for c in self.newer if c in self._candidates.noted]
         if noted:
             return self._candidates.look_again(noted)
         wanted = self._round.request.restore
@@ -286,7 +286,7 @@ class PlansPast:
         return self._plans_known()
 
     @property
-    def _newer(self) -> list[CheckpointId]:
+    def newer(self) -> list[CheckpointId]:
         """Checkpoints that this start would rather have gone on from."""
         return self._candidates.newer_than(self._restoring.source or self.origin) if self._restoring.wanted is None else []
 
@@ -362,7 +362,7 @@ class PlansPast:
             return None
         kind, way_out = ErrorKind.CONFLICT, ""
         bad = self._candidates.bad
-        newer = {c: bad[c] for c in self._newer if c in bad}
+        newer = {c: bad[c] for c in self.newer if c in bad}
         if newer:
             kind, way_out = ErrorKind.DAMAGED, f"put back what is damaged or missing of newer ones: {named(newer)}; or "
         # True only if nobody has appended since, who could have completed newer ones, and deleted what is missing.

@@ -207,8 +207,9 @@ class Start(Machine):
     def _warnings(self) -> list[Instruction]:
         last = self._round.last.claim
         known = last.bad if last else ()
+        instead = dict.fromkeys(self._plans.newer, ", the one before it is restored")
         damaged = [
-            f"checkpoint run {c.run} epoch {c.epoch} is damaged and left out, the one before it is restored: {why}"
+            f"checkpoint run {c.run} epoch {c.epoch} is damaged and left out{instead.get(c, '')}: {why}"
             for c, why in sorted(self._candidates.bad.items())
             if c not in known
         ]

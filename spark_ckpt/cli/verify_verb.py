@@ -31,9 +31,8 @@ _SHOWN = 20
 def command(stream: str, checkpoint: CheckpointId | None, deep: bool, s3: S3Options, output: Output, progress: Progress) -> int:
     """Verify the checkpoints of STREAM: everything they refer to must exist, with its length and checksum.
 
-    The log must hold what a start from the newest one reads there. Checkpoints that no start would use (SUPERSEDED or BAD in `list`) are
-    left out unless you name them: what they refer to may be gone. If there are only BAD ones, they are verified: a start looks at them
-    again too.
+    The log must hold what a start from the newest one reads there. Checkpoints that are SUPERSEDED or BAD in `list` are left out unless
+    you name them: what they refer to may be gone. If there are only BAD ones, they are verified: a start looks at them again too.
 
     STREAM may also be the folder of one checkpoint or savepoint. Exit status 1 if anything is damaged or missing, or if there is no
     checkpoint.

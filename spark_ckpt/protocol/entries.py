@@ -152,6 +152,12 @@ class Claim:
     stream: str = ""
     unsure: tuple[CheckpointId, ...] = ()
 
+    @property
+    def copy(self) -> CheckpointId | None:
+        """What the run begins with, where it makes that itself, after the claim: a copy of a savepoint, or of one of the stream's own whose
+        query has changed."""
+        return self.origin if self.origin is not None and self.origin.run == self.run else None
+
     def adopted_past(self, epoch: int) -> dict[int, int]:
         """Of the plans in `adopts`, those of later epochs: entry -> epoch."""
         return {one.first + i: one.epoch + i for one in self.adopts or () for i in range(one.count) if one.epoch + i > epoch}

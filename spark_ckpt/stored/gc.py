@@ -152,7 +152,14 @@ class WhatIsNeeded:
 
     def check(self, standing: Standing, restorable: list[Checkpoint]) -> None:
         """A run that lives has dropped what it began with only if it has newer ones."""
-        gone = () if standing.ended else vanished(standing.claim, (c.id for c in restorable))
+        claim = standing.claim
+        gone = () if standing.ended else vanished(claim, (c.id for c in restorable))
+        if gone and gone[0] == standing.never_made([c.id for c in restorable if c.id.run == claim.run]):
+            raise DamagedError(
+                f"run {claim.run} of the stream at {self.reader.url} ended before it had made {checkpoint_name(gone[0])}, the copy from "
+                "which it was to go on; nothing is deleted, for what is left may be needed for that: start the stream, or its restore, "
+                "again"
+            )
         if gone:
             raise DamagedError(
                 f"{checkpoint_name(gone[0])}, which the stream at {self.reader.url} could go on from, is not there, and its run has not "

@@ -11,8 +11,9 @@ from spark_ckpt.protocol.entries import Claim, End
 from spark_ckpt.protocol.offsets_conf import is_drain
 from spark_ckpt.protocol.operators import Matched
 from spark_ckpt.protocol.retention.log_trim import DAY_MS
+from spark_ckpt.protocol.retention.order import newest_first
 from spark_ckpt.protocol.start.planned_before import CopyOf, begun_by_stock, behind, does_not_follow, ever_used
-from spark_ckpt.protocol.start.restoring import TO_APPLY_AGAIN, incomplete, is_of_this_stream, misfits, unfit
+from spark_ckpt.protocol.start.restoring import TO_APPLY_AGAIN, incomplete, is_of_this_stream, may_take_its_place, misfits, unfit
 from spark_ckpt.storage import Storage
 from spark_ckpt.stored.copies import RestorePath
 from spark_ckpt.stored.log import StreamLog
@@ -97,8 +98,8 @@ def into(content: Checkpoint, path: RestorePath, storage: Storage, matched: Matc
     if standing.ended:
         return _behind(problems, content, _used_by_deleted(log, standing))
     claim = standing.claim
-    if claim.restored is not None and claim.restored.path == path.url and not claim.adopts:
-        # It was cut short, or `_is_applied` would say so.
+    own = [c for c, _ in reader.checkpoints_of(claim.run)]
+    if standing.is_cut_short(own) and may_take_its_place(claim, path.url, discard=False):
         return _behind(problems, content, claim.used + claim.ahead if claim.used is not None else -1)
     problems.append(f"it belongs to another stream, and this one has epochs of its own (run {claim.run}); use a new checkpointLocation")
     return Preflight(tuple(problems))
@@ -145,11 +146,16 @@ def _own(
         why = "was found damaged" if use is Use.BAD else "is not one that the stream can go back to"
         problems.append(f"it {why} ({use.value} in `spark-ckpt list`)")
     elif content.id not in Overview.of(reader.read_all(), standing).retained:
-        why = f"it is not among the newest {standing.claim.retained} (spark.ckpt.retained; damaged ones count), and may be deleted"
-        if content.id in standing.claim.unsure:
-            why = "an earlier run had dropped it, and may delete it"
-        problems.append(f"{why} at any moment")
+        problems.append(f"{_why_not_retained(content.id, reader, standing.claim)} at any moment")
     return _with_plans(problems, False, content, path, storage, reader, standing)
+
+
+def _why_not_retained(checkpoint: CheckpointId, reader: StreamReader, claim: Claim) -> str:
+    if checkpoint in claim.unsure:
+        return "an earlier run had dropped it, and may delete it"
+    if checkpoint in newest_first(claim, [c for c, _ in reader.checkpoints_of(claim.run)])[: claim.retained]:
+        return "its run had given it up, not knowing that it was stored, and may delete it"
+    return f"it is not among the newest {claim.retained} (spark.ckpt.retained; damaged ones count), and may be deleted"
 
 
 def _with_plans(

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 
 from spark_ckpt.errors import DamagedError, StorageSetupError
 from spark_ckpt.model import Checkpoint, CheckpointId
+from spark_ckpt.protocol.driver_files import missing_files
 from spark_ckpt.protocol.entries import Claim
 from spark_ckpt.protocol.retention.garbage import kept_checkpoints
 from spark_ckpt.protocol.retention.order import choosable, dropping_nothing, given_up
@@ -45,7 +47,7 @@ class Use(Enum):
     USABLE = "USABLE"
     """It may go on from it."""
     BAD = "BAD"
-    """It was found damaged, and is never gone back to."""
+    """It was found damaged: a start looks at it only where nothing else is left."""
     SUPERSEDED = "SUPERSEDED"
     """Nobody looks for it: the last claim's run did not inherit it. A fenced run completes what it had planned even after that claim; what
     such a checkpoint names may be gone, and that is no damage."""
@@ -64,16 +66,23 @@ class Standing:
     floor: int = 0
     newest: int = 0
 
+    def never_made(self, own: Collection[CheckpointId]) -> CheckpointId | None:
+        """The copy that its run was to begin with, if it died before it had that, and has appended nothing (`Candidates.never_made`).
+        `own`: the checkpoints of that run which are there."""
+        before_its_first = self.floor <= self.claim.floor and self.newest == self.claim.claim
+        return self.claim.copy if before_its_first and not own else None
+
     def is_cut_short(self, own: Collection[CheckpointId]) -> bool:
-        """Whether its run died before it had the copy that it was to begin with, and has appended nothing (`Candidates.cut_short`). `own`:
-        the checkpoints of that run which are there."""
-        imported = self.claim.restored.imported if self.claim.restored else None
-        if imported is None or imported.run != self.claim.run or own:
-            return False
-        return self.floor <= self.claim.floor and self.newest == self.claim.claim
+        """That copy was of what a person had chosen."""
+        never_made, restored = self.never_made(own), self.claim.restored
+        return never_made is not None and restored is not None and restored.imported == never_made
+
+    @cached_property
+    def _kept(self) -> frozenset[CheckpointId]:
+        return kept_checkpoints(self.claim)
 
     def use(self, checkpoint: CheckpointId) -> Use:
-        if self.ended or not (checkpoint.run == self.claim.run or checkpoint in kept_checkpoints(self.claim)):
+        if self.ended or not (checkpoint.run == self.claim.run or checkpoint in self._kept):
             return Use.SUPERSEDED
         return Use.BAD if checkpoint in self.bad else Use.USABLE
 
@@ -120,12 +129,14 @@ class Overview:
         claim = self.standing.claim
         own = [item.id for item in self.found if item.id.run == claim.run]
         going = given_up(c.checkpoint for c in self.found if c.checkpoint is not None and self.use(c.id) is not Use.SUPERSEDED)
-        dropping = dropping_nothing(claim) if self.standing.is_cut_short(own) else claim
+        dropping = dropping_nothing(claim) if self.standing.never_made(own) is not None else claim
         return choosable(dropping, own, _intact(self.found, self.standing), going)
 
 
 def _intact(found: Iterable[Found], standing: Standing) -> frozenset[CheckpointId]:
-    return frozenset(item.id for item in found if item.checkpoint is not None and standing.use(item.id) is Use.USABLE)
+    """As a start sees it that has read their `_metadata`."""
+    whole = (item.id for item in found if item.checkpoint is not None and not missing_files(item.id.epoch, item.checkpoint.files))
+    return frozenset(c for c in whole if standing.use(c) is Use.USABLE)
 
 
 def _latest(found: Iterable[Found], standing: Standing | None) -> CheckpointId | None:

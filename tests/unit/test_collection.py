@@ -165,6 +165,21 @@ def test_while_a_checkpoint_that_nobody_has_deleted_is_missing_nothing_goes(
     assert keys(storage) >= newest.objects
 
 
+def test_where_a_run_has_died_before_it_had_the_copy_from_which_it_was_to_go_on_that_is_said(
+    storage: Storage, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """There is nothing to put back."""
+    writer = StreamWriter(storage)
+    writer.begin(1)
+    newest = writer.complete(1, 0, [], changelogs_only=1)
+    copy = CheckpointId(2, 0)
+    writer.begin(2, origin=copy, inherits=(newest.id, copy))
+    before = keys(storage)
+    status = run(["gc", url, "--min-age", "0", "--delete"])
+    assert (status, keys(storage)) == (1, before)
+    assert "ended before it had made run-2/chk-0, the copy from which it was to go on; nothing is deleted" in capsys.readouterr().err
+
+
 def test_a_checkpoint_that_completes_and_vanishes_between_the_two_looks_is_missed(storage: Storage) -> None:
     """(1) The run has no checkpoint when `gc` looks; (2) it completes one, records the log's new floor and deletes older plans;
     (3) somebody removes that checkpoint; (4) `gc` reads the plans that are left, and looks for checkpoints once more: nothing names the

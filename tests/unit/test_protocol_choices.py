@@ -267,3 +267,39 @@ def test_an_unsure_origin_that_a_run_still_stands_on_is_missed_by_who_collects_g
     assert (claim.origin, claim.unsure) == (CheckpointId(1, 0), (CheckpointId(1, 0),))
     assert vanished(claim, []) == (CheckpointId(1, 0),)
     assert vanished(claim, [CheckpointId(2, 1)]) == (), "the run has a checkpoint of its own"
+
+
+def test_a_run_that_died_before_its_own_copy_has_dropped_nothing_either() -> None:
+    """The query had changed. The copy was never made: it takes nobody's place among those that are retained, and is not offered."""
+    two = Settings(retained=2)
+    world = a_stream(4, two)
+    cut = Driver(world, two)
+    cut.hold = lambda i: isinstance(i, do.StoreMetadata)
+    change(cut)
+    claim = claim_of(world, max(world.log))
+    assert claim.copy == CheckpointId(2, 3)
+    refused = refusal(change(Driver(world, two), own(2, 3)))
+    assert "was never made; choose one of its others (run 1 epoch 3, run 1 epoch 2) or" in refused.message
+    again = started(change(Driver(world, two), own(1, 2)))
+    assert claim_of(world, again.claim).copy == CheckpointId(3, 2)
+
+
+def test_what_is_offered_can_be_chosen() -> None:
+    """Whatever is asked for: what newer ones say of others is read before any is offered."""
+    said = refusal(Driver(given_up_by_the_newest()).start("b", restore=own(1, 9))).message
+    assert "choose one of its others (run 1 epoch 2, run 1 epoch 0) or a savepoint, or remove the option to go on from the newest" in said
+    world = after(3)
+    world.damaged[CheckpointId(1, 1)] = "broken"
+    assert "(run 1 epoch 2, run 1 epoch 0)" in refusal(Driver(world).start("b", restore=own(1, 9))).message
+
+
+def test_where_nothing_else_is_left_removing_the_option_does_help() -> None:
+    """What was found damaged is looked at once more, and a person may have put it back."""
+    world = World()
+    first = Driver(world, Settings(retained=1))
+    first.start("a")
+    first.epoch(1, 0)
+    first.push(ev.DamageReported(None, CheckpointId(1, 0), "checksum"))
+    refused = refusal(Driver(world).start("b", restore=own(1, 0))).message
+    assert "was found damaged; choose one of its others (none) or a savepoint, or remove the option" in refused
+    assert started(Driver(world).start("b")).origin == CheckpointId(1, 0)

@@ -12,12 +12,14 @@ import pytest
 import spark_ckpt
 from spark_ckpt.cli import options
 from spark_ckpt.cli.main import run
-from spark_ckpt.model import Checkpoint, Imported, Job
-from spark_ckpt.paths import log_key
+from spark_ckpt.model import Checkpoint, CheckpointId, Imported, Job
+from spark_ckpt.paths import log_key, metadata_key
 from spark_ckpt.protocol.entries import End, Plan, encode
 from spark_ckpt.storage import Storage, open_storage
-from spark_ckpt.stored.copies import store_savepoint
+from spark_ckpt.storage.file import FileStorage
+from spark_ckpt.stored.copies import RestorePath, store_savepoint
 from spark_ckpt.stored.metadata.codec import encode_metadata
+from spark_ckpt.stored.preflight import into
 from spark_ckpt.stored.reading import StreamReader
 from tests.drivers.command_line import call
 from tests.drivers.coordinator_process import FakeJvm, b64
@@ -209,3 +211,37 @@ def test_a_rescaled_savepoint_with_a_planned_epoch_is_still_of_its_job(tmp_path:
     same = FakeJvm(tmp_path / "same", query="q-2", **{"restore.path": f"file://{tmp_path}/kept"})
     assert [plan["epoch"] for plan in same.start()["planned"]] == [2]
     same.close()
+
+
+def test_what_a_run_had_given_up_is_told_apart_from_what_is_past_retained(tmp_path: Path) -> None:
+    storage = FileStorage(f"file://{tmp_path}/stream")
+    stream = StreamWriter(storage)
+    stream.begin(1)
+    for epoch in range(2):
+        stream.complete(1, epoch, [make_store(tmp_path, 3, f"of-{epoch}")])
+    key = metadata_key(CheckpointId(1, 1))
+    storage.delete([key])
+    storage.put(key, encode_metadata(replace(stream.checkpoints[1], given_up=(0,))))
+    path = RestorePath.at(f"file://{tmp_path}/stream/run-00000001/chk-0")
+    told = into(path.read(storage), path, storage).problems
+    assert told == ("its run had given it up, not knowing that it was stored, and may delete it at any moment",)
+
+
+def test_another_savepoint_may_take_the_place_of_the_first_that_was_cut_short(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A new stream has nothing of its own yet: a start takes it, and `--check` says so."""
+    kept(tmp_path)
+    shutil.copytree(tmp_path / "kept", tmp_path / "other")
+    first = FakeJvm(tmp_path / "new", query="q-2", **{"restore.path": f"file://{tmp_path}/kept"})
+    first.start()
+    first.kill()
+    (copied,) = (tmp_path / "new").rglob("_metadata")
+    copied.unlink()
+    other = f"file://{tmp_path}/other"
+    status, told = call(capsys, "restore", other, "--check", first.url)
+    assert (status, told["problems"]) == (0, [])
+    again = FakeJvm(tmp_path / "new", query="q-2", **{"restore.path": other})
+    assert again.start()["epoch"] == 2
+    again.close()
+    status, told = call(capsys, "restore", f"file://{tmp_path}/kept", "--check", first.url)
+    assert status == 1
+    assert "epochs of its own" in told["problems"][0]

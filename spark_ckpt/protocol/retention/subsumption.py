@@ -113,7 +113,7 @@ class Subsumption:
         newest = self.completed_epoch
         if self.is_overtaken(making):
             return
-        free = [c for c in self._superseded if not pinned(c) and self._base_until.get(c, -1) <= newest]
+        free = dict.fromkeys(c for c in self._superseded if not pinned(c) and self._base_until.get(c, -1) <= newest)
         self._superseded = [c for c in self._superseded if c not in free]
         for c in free:
             self._base_until.pop(c, None)

@@ -25,46 +25,39 @@ class Candidates:
     """`origin_known`: what follows when the origin is there, with all that it names; None: there is none."""
 
     def __init__(self, around: Round, origin_known: Callable[[Checkpoint | None], list[Instruction]]) -> None:
-        self.listed: tuple[CheckpointId, ...] = ()
+        self.listed: frozenset[CheckpointId] = frozenset()
         """The last run's own."""
+        self.in_order: list[CheckpointId] = []
+        """What the last run had, newest first, whether it is damaged or not."""
         self.to_try: list[CheckpointId] = []
         """Newest first."""
         self.read: dict[CheckpointId, Checkpoint] = {}
         self.bad: dict[CheckpointId, str] = dict(around.last.damaged)
         """Damaged or missing, and why, where that is known."""
         self.noted: set[CheckpointId] = set(around.last.damaged)
-        """Found damaged by earlier runs, and not looked at by this start."""
+        """Found damaged by earlier runs, and not looked at by this start, but for what their `_metadata` says of others."""
         self._again: dict[CheckpointId, str] = {}
         """Found damaged by earlier runs, and looked at again; why."""
         self._going: set[CheckpointId] = set()
-        """What the last run had given up, by what was read, also of those that are damaged."""
+        """What the last run had given up, by what was read, also of those that are damaged (`Checkpoint.given_up`)."""
         self._round = around
         self._origin_known = origin_known
 
-    @property
-    def in_order(self) -> list[CheckpointId]:
-        """What the last run had, newest first, whether it is damaged or not."""
-        last = self._round.last.claim
-        assert last is not None
-        return newest_first(last, self.listed)
-
     def choosable(self) -> frozenset[CheckpointId]:
-        """By a person. Before they are read all of them are taken to be whole."""
-        there = self.read or [c for c in self.to_try if c != self.never_made]
-        return choosable(self._dropping, self.listed, there, self._going).difference(self.bad)
+        """By a person, of those that were read."""
+        return choosable(self._dropping, self.listed, self.read, self._going).intersection(self.read)
 
     @property
     def _dropping(self) -> Claim:
         """The last claim, and how many its run retains."""
         last = self._round.last.claim
         assert last is not None
-        return dropping_nothing(last) if self.cut_short else last
+        return dropping_nothing(last) if self.never_made is not None else last
 
     def newer_than(self, origin: Checkpoint | None) -> list[CheckpointId]:
         """What the last run had that is newer: none of these can be gone on from."""
-        order = self.in_order if self._round.last.claim is not None else []
         at = origin.id if origin is not None else None
-        return order[: order.index(at)] if at in order else []
+        return self.in_order[: self.in_order.index(at)] if at in self.in_order else []
 
     # --- which there are
 
@@ -75,21 +68,27 @@ class Candidates:
         run = last.run
 
         def found(event: ev.CheckpointsListed) -> list[Instruction]:
-            self.listed = event.found
+            self.listed = frozenset(event.found)
+            self.in_order = newest_first(last, self.listed)
             self.to_try = [c for c in self.in_order if c not in self.bad]
             return then()
 
         return self._round.recovery.ask(StartPhase.LISTING, lambda ticket: do.ListCheckpoints(ticket, run), found)
 
     def read_all(self, then: Next) -> list[Instruction]:
-        """`_metadata` of all that may be tried."""
-        return self._round.recovery.ask_each(StartPhase.READING_METADATA, self.to_try, do.ReadMetadata, self._metadata_read, then)
+        """`_metadata` of all that may be tried. Of the last run's own also where it was found damaged: its run deletes what it gives up."""
+        ask_each, noted = self._round.recovery.ask_each, sorted(self.listed & self.noted)
+        wanted = [*self.to_try, *noted]
+        return ask_each(StartPhase.READING_METADATA, wanted, do.ReadMetadata, self._metadata_read, then, spared=frozenset(noted))
 
     def _metadata_read(self, event: ev.MetadataRead) -> None:
+        if event.checkpoint is not None:
+            self._going |= given_up([event.checkpoint])
+        if event.id in self.noted:
+            return
         if event.damage is not None:
             self.bad[event.id] = without_way_out(event.damage)
         elif event.checkpoint is not None:
-            self._going |= given_up([event.checkpoint])
             gone = missing_files(event.id.epoch, event.checkpoint.files)
             if gone:
                 self.bad[event.id] = f"it lacks the driver's file {gone[0]}"
@@ -102,22 +101,22 @@ class Candidates:
     def without_a_copy(self) -> bool:
         """The last run began with a copy, and has no checkpoint at all; it had none either, for no run raises the floor before that."""
         last = self._round.last.claim
-        imported = last.restored.imported if last and last.restored else None
-        if last is None or imported is None or imported.run != last.run:
-            return False
-        return not self.listed and self._round.last.floor <= last.floor
-
-    @property
-    def cut_short(self) -> bool:
-        """It died between its claim and the `_metadata` of the copy, and has run nothing. One that has run something had the copy, and
-        it is gone: numbers are used of which only the plans behind the claim tell."""
-        return self.without_a_copy and self._round.last.tail - self.behind <= MOST_REQUESTS and not self._planned_behind
+        return last is not None and last.copy is not None and not self.listed and self._round.last.floor <= last.floor
 
     @property
     def never_made(self) -> CheckpointId | None:
-        """The copy that was cut short."""
-        last = self._round.last.claim
-        return last.restored.imported if last and last.restored and self.cut_short else None
+        """The copy with which the last run was to begin, if it died between its claim and the `_metadata` of that, and has run nothing. One
+        that has run something had the copy, and it is gone: numbers are used of which only the plans behind the claim tell."""
+        last = self._round.last
+        if last.claim is None or not self.without_a_copy or last.tail - self.behind > MOST_REQUESTS or self._planned_behind:
+            return None
+        return last.claim.copy
+
+    @property
+    def cut_short(self) -> bool:
+        """That copy was of what a person had chosen."""
+        last, never_made = self._round.last.claim, self.never_made
+        return never_made is not None and last is not None and last.restored is not None and last.restored.imported == never_made
 
     @property
     def behind(self) -> int:
@@ -141,7 +140,7 @@ class Candidates:
             if candidate in self.read:
                 return self._try(self.read[candidate])
             due = last is not None and candidate == last.origin and not self._is_yet_to_be_copied
-            if (due or candidate in self.listed) and candidate not in self.bad:
+            if candidate not in self.bad and (due or candidate in self.listed):
                 self.bad[candidate] = "its _metadata is missing"
         if last is not None and (last.origin or last.inherits or self.listed):
             noted = [c for c in self.in_order if c in self.noted]
@@ -214,19 +213,24 @@ class Candidates:
 
     def look_at_newer(self, chosen: Checkpoint, then: Next) -> list[Instruction]:
         """Whether all is there that the newest of them names; as long as it is not, it is bad, and the next one is the newest."""
-        newest = next(self.read[c] for c in self.in_order if c in self.read)
-        if newest.id == chosen.id:
-            return then()
+        newer = iter([self.read[c] for c in self.newer_than(chosen) if c in self.read])
 
-        def verified(event: ev.ObjectsVerified) -> list[Instruction]:
-            damage = self.found_damaged(event)
-            if damage is None:
+        def look() -> list[Instruction]:
+            newest = next(newer, None)
+            if newest is None:
                 return then()
-            self.bad[newest.id] = damage
-            del self.read[newest.id]
-            return self.look_at_newer(chosen, then)
 
-        return self._round.recovery.ask(StartPhase.VERIFYING, lambda ticket: do.VerifyObjects(ticket, newest, deep=False), verified)
+            def verified(event: ev.ObjectsVerified) -> list[Instruction]:
+                damage = self.found_damaged(event)
+                if damage is None:
+                    return then()
+                self.bad[newest.id] = damage
+                del self.read[newest.id]
+                return look()
+
+            return self._round.recovery.ask(StartPhase.VERIFYING, lambda ticket: do.VerifyObjects(ticket, newest, deep=False), verified)
+
+        return look()
 
     def look_again(self, noted: Iterable[CheckpointId]) -> list[Instruction]:
         """At those that earlier runs found damaged: a person may have put their objects back, and nothing else is left. With checksums, for
@@ -250,7 +254,7 @@ class Candidates:
     def bad_of_last_run(self) -> tuple[CheckpointId, ...]:
         """Damaged or missing, of what the last run had. What that run's own start had left out was not its own any more: else the damage
         of years would be in every claim."""
-        had = self.in_order if self._round.last.living else []
+        had = frozenset(self.in_order)
         return tuple(sorted(c for c in self.bad if c in had))
 
     def leave_uninherited(self, log: int) -> tuple[Checkpoint, ...]:

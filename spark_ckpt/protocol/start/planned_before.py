@@ -78,10 +78,10 @@ class PlannedBefore:
 def copied_own(claim: Claim) -> CheckpointId | None:
     """Of which of the stream's own checkpoints the claim begins with a copy that it makes itself, since the query had changed; None: of
     none. Rule: such a claim inherits both. What a person chose, now or for an earlier run, is told by `restored`."""
-    origin, chosen = claim.origin, claim.restored
-    if origin is None or origin.run != claim.run or (chosen is not None and chosen.imported == origin):
+    copy, chosen = claim.copy, claim.restored
+    if copy is None or (chosen is not None and chosen.imported == copy):
         return None
-    return max((c for c in claim.inherits if c.epoch == origin.epoch and c != origin), default=None)
+    return max((c for c in claim.inherits if c.epoch == copy.epoch and c != copy), default=None)
 
 
 class _Line:
@@ -260,10 +260,9 @@ def past_all_plans(
     """
     if origin.id in listed and origin.log > tail:
         return origin.id
-    copy = last.origin if last.origin is not None and last.origin.run == last.run else None
     plans = [entry.epoch for entry in entries.values() if isinstance(entry, Plan) and entry.run == last.run]
     planned = max([origin.id.epoch, *plans, *last.adopted_past(-1).values()])
-    return max((c for c in listed if c.epoch > planned and c != copy), default=None)
+    return max((c for c in listed if c.epoch > planned and c != last.copy), default=None)
 
 
 def numbers_known(gaps: Collection[int], entries: Mapping[int, Entry], last: Claim) -> bool:

@@ -3,7 +3,7 @@ that raises."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from enum import Enum
 from typing import Any, Protocol
@@ -21,6 +21,8 @@ Make = Callable[[int], Question]
 """From a ticket."""
 Next = Callable[[], list[Instruction]]
 """What is done next."""
+Unanswered = Callable[[ev.ReadFailed], list[Instruction] | None]
+"""What is done instead where no answer comes; None: what the storage said ends the stage. It may raise what else is to be said."""
 
 
 class GivenUpError(CheckpointError):
@@ -67,37 +69,47 @@ class Recovery:
 
     # --- asking
 
-    def ask(self, phase: Enum, make: Make, then: Then, unanswered: Callable[[ev.ReadFailed], None] | None = None) -> list[Instruction]:
-        """`then` takes the answer. `unanswered` may raise what is to be said of one that never came; else it is what the storage said."""
+    def ask(self, phase: Enum, make: Make, then: Then, unanswered: Unanswered | None = None) -> list[Instruction]:
+        """`then` takes the answer."""
         self.enter(phase)
         return [self._question(make, then, unanswered)]
 
     def ask_each(
-        self, phase: Enum, wanted: Sequence[Any], make: Callable[[int, Any], Question], each: Callable[[Any], None], then: Next
+        self,
+        phase: Enum,
+        wanted: Sequence[Any],
+        make: Callable[[int, Any], Question],
+        each: Callable[[Any], None],
+        then: Next,
+        spared: Collection[Any] = (),
     ) -> list[Instruction]:
         """One question about each of `wanted`, made from ticket and it. `each` takes the answers, one by one; `then` follows the last of
-        them, at once where nothing is wanted."""
+        them, at once where nothing is wanted. Those that are `spared` may stay unanswered."""
         if not wanted:
             return then()
         self.enter(phase)
         waits = len(wanted)
 
-        def answered(event: ev.Answer) -> list[Instruction]:
+        def passed() -> list[Instruction]:
             nonlocal waits
             waits -= 1
-            each(event)
             return [] if waits else then()
 
+        def answered(event: ev.Answer) -> list[Instruction]:
+            each(event)
+            return passed()
+
         def about(one: Any) -> Question:
-            return self._question(lambda ticket: make(ticket, one), answered)
+            return self._question(lambda ticket: make(ticket, one), answered, (lambda _: passed()) if one in spared else None)
 
         return [about(one) for one in wanted]
 
-    def _question(self, make: Make, then: Then, unanswered: Callable[[ev.ReadFailed], None] | None = None) -> Question:
+    def _question(self, make: Make, then: Then, unanswered: Unanswered | None = None) -> Question:
         def failed(event: ev.ReadFailed) -> list[Instruction]:
             if event.hopeless or asked.attempt + 1 >= ATTEMPTS:
-                if unanswered is not None:
-                    unanswered(event)
+                instead = unanswered(event) if unanswered is not None else None
+                if instead is not None:
+                    return instead
                 raise GivenUpError(event.kind, f"the stream cannot be {_DONE[self._request]}: {event.message}")
             return [self._question(lambda ticket: replace(asked, ticket=ticket, attempt=asked.attempt + 1), then, unanswered)]
 

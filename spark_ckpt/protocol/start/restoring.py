@@ -76,16 +76,7 @@ class Restoring:
         wanted, last = self._round.request.restore, self._last.living
         if wanted is None:
             if last and last.restored and self._candidates.cut_short:
-                choices = self._choices
-                others = (
-                    f" and restore.plans as it was, or go on from one of the stream's checkpoints ({choices}) with {_OPTION} and "
-                    "restore.plans=DISCARD, or start it"
-                )
-                raise UnlessMovedOnError(
-                    ErrorKind.CONFLICT,
-                    f"the restore of {last.restored.path} was cut short before the stream had a copy of it; start the query with "
-                    f"{_OPTION}={last.restored.path} again{others if choices else ', or'} with a new checkpointLocation",
-                )
+                return self._candidates.read_all(functools.partial(self._refuse_without_a_copy, last.restored.path))
             return []
         if last and last.restored and last.restored.path == wanted.path and not self._candidates.cut_short:
             self._round.notes.append(
@@ -107,9 +98,7 @@ class Restoring:
                 lambda t: do.ReadRestorePath(t, wanted.path),
                 lambda event: self._restore_path_read(event, wanted),
             )
-        if wanted.own in self._candidates.to_try:
-            return self._candidates.read_all(self._chosen)
-        raise self._no_choice("was found damaged" if wanted.own in self._candidates.bad else "is not one that the stream can go back to")
+        return self._candidates.read_all(self._chosen)
 
     def begins_from_what_was_applied(self, origin: Checkpoint | None) -> bool:
         """The option names what an earlier run has restored, and nothing newer can be gone on from."""
@@ -126,25 +115,30 @@ class Restoring:
         assert self.wanted is not None
         path = self.wanted.path
         others = self._choices or "none"
-        return GivenUpError(ErrorKind.MISSING, f"{_OPTION}={path} {why}; choose one of its others ({others}) or a savepoint")
+        return GivenUpError(
+            ErrorKind.MISSING,
+            f"{_OPTION}={path} {why}; choose one of its others ({others}) or a savepoint, or remove the option to go on from the newest",
+        )
 
     @property
     def _choices(self) -> str:
-        """Checkpoints that a person may choose."""
-        candidates = self._candidates
-        choosable = candidates.choosable() if self._last.claim is not None else frozenset[CheckpointId]()
-        return ", ".join(f"run {c.run} epoch {c.epoch}" for c in candidates.to_try if c in choosable and c != candidates.never_made)
+        """Checkpoints that a person may choose, when they are read."""
+        choosable = self._candidates.choosable() if self._last.claim is not None else frozenset[CheckpointId]()
+        return ", ".join(f"run {c.run} epoch {c.epoch}" for c in self._candidates.to_try if c in choosable)
 
     # --- a copy that was cut short
 
-    def _may_take_its_place(self, wanted: ev.Restore) -> bool:
-        """That of the copy which was cut short. Another stream's may not, unless a person says so, where this one has a checkpoint that
-        the claim keeps, or a plan that it adopts; to have done what was cut short is no other choice. What lies at its path can be
-        another one by now: plans are adopted with none but the stream's own."""
-        last = self._last.claim
-        assert last is not None
-        again = last.restored is not None and last.restored.path == wanted.path
-        return wanted.discard or (not last.adopts and (again or not any(c.run < last.run for c in last.inherits)))
+    def _refuse_without_a_copy(self, path: str) -> list[Instruction]:
+        choices = self._choices
+        others = (
+            f" and restore.plans as it was, or go on from one of the stream's checkpoints ({choices}) with {_OPTION} and "
+            "restore.plans=DISCARD, or start it"
+        )
+        raise UnlessMovedOnError(
+            ErrorKind.CONFLICT,
+            f"the restore of {path} was cut short before the stream had a copy of it; start the query with {_OPTION}={path} again"
+            f"{others if choices else ', or'} with a new checkpointLocation",
+        )
 
     def read_behind(self, then: Next) -> list[Instruction]:
         """What the last run has appended, where it matters whether that is a plan, or requests of people."""
@@ -198,7 +192,8 @@ class Restoring:
                 "spark.ckpt.restore.plans=DISCARD it runs anew under new numbers, and sinks get its rows twice; or restore it with a "
                 "new checkpointLocation and a new output path",
             )
-        if last.living and not self.same_stream and not (self._candidates.cut_short and self._may_take_its_place(wanted)):
+        instead = self._candidates.cut_short and last.living and may_take_its_place(last.living, wanted.path, wanted.discard)
+        if last.living and not self.same_stream and not instead:
             raise GivenUpError(
                 ErrorKind.CONFLICT,
                 f"{_OPTION}={wanted.path} belongs to another stream, and this one has epochs of its own, whose numbers sinks may have "
@@ -261,7 +256,11 @@ class Restoring:
         own = self.wanted.own
         if own is None:
             return self._copy_source(self.wanted)
+        if own not in self._candidates.to_try:
+            raise self._no_choice("was found damaged" if own in self._candidates.bad else "is not one that the stream can go back to")
         chosen = self._candidates.read.get(own)
+        if chosen is None and own == self._candidates.never_made:
+            raise self._no_choice("was never made")
         if chosen is None:
             raise self._unless_moved_on(self._candidates.bad.get(own) or "its _metadata is missing")
         if own in self._candidates.choosable():
@@ -370,6 +369,14 @@ class Restoring:
                 "that folder stays: delete it when it is not needed"
             )
         return replace(before, owned=owned) if said is not None else None
+
+
+def may_take_its_place(last: Claim, path: str, discard: bool) -> bool:
+    """That of the copy with which the `last` claim's run was to begin, and which it has not made. What is of another stream may not, unless
+    a person says so (`discard`), where this one has a checkpoint that the claim keeps, or a plan that it adopts; to have done what was cut
+    short is no other choice. What lies at its path can be another one by now: plans are adopted with none but the stream's own."""
+    again = last.restored is not None and last.restored.path == path
+    return discard or (not last.adopts and (again or not any(c.run < last.run for c in last.inherits)))
 
 
 def is_of_this_stream(source: Checkpoint, stream: str, claim: Entry | None, plan: Entry | None, floor: int = 0) -> bool:

@@ -39,6 +39,8 @@ _CHOOSING = (_At.READING_RESTORE_PATH, *_ONWARD)
 _CHOSEN = (_At.READING_ITS_PLAN, _At.READING_METADATA, _At.VERIFYING, _At.FETCHING, _At.COPYING, _At.DESCRIBING, _At.REFUSED)
 """What a person chose is looked at. REFUSED: the start is asked for once more when its schemas are compared."""
 
+_METADATA_KNOWN = leads("_answered", _At.COPYING, _At.DESCRIBING, _At.REFUSED, *_ONWARD)
+
 
 @dataclass(frozen=True)
 class StartParts:
@@ -206,7 +208,7 @@ class Start(Machine):
     @property
     def _warnings(self) -> list[Instruction]:
         last = self._round.last.claim
-        known = last.bad if last else ()
+        known = frozenset(last.bad if last else ())
         instead = dict.fromkeys(self._plans.newer, ", the one before it is restored")
         damaged = [
             f"checkpoint run {c.run} epoch {c.epoch} is damaged and left out{instead.get(c, '')}: {why}"
@@ -235,7 +237,7 @@ class Start(Machine):
         (_At.READING_RESTORE_PATH, ev.RestorePathRead): leads("_answered", _At.DATING, *_CHOSEN),
         (_At.DATING, ev.EntriesDated): leads("_answered", *_CHOSEN),
         (_At.READING_ITS_PLAN, ev.EntryRead): leads("_answered", *_CHOSEN),
-        (_At.READING_METADATA, ev.MetadataRead): leads("_answered", _At.COPYING, _At.DESCRIBING, _At.REFUSED, *_ONWARD),
+        (_At.READING_METADATA, ev.MetadataRead): _METADATA_KNOWN,
         (_At.VERIFYING, ev.ObjectsVerified): leads("_answered", _At.DESCRIBING, _At.REFUSED, *_ONWARD),
         (_At.FETCHING, ev.FilesFetched): leads("_answered", _At.COPYING, _At.DESCRIBING, _At.REFUSED, *_ONWARD),
         (_At.DESCRIBING, ev.OperatorsDescribed): leads("_answered", _At.COPYING, _At.REFUSED, *_ONWARD),
@@ -248,4 +250,5 @@ class Start(Machine):
         (_At.IMPORTING, ev.MetadataPut): leads("_answered", _At.DONE),
         (_At.IMPORTING, ev.MetadataRead): leads("_answered", _At.DONE),
         **{(phase, ev.ReadFailed): leads("_answered") for phase in StartPhase if phase not in _SILENT},
+        (_At.READING_METADATA, ev.ReadFailed): _METADATA_KNOWN,  # of what is known to be damaged it need not be
     }

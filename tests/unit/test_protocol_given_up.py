@@ -74,6 +74,7 @@ def test_a_start_that_inherits_it_says_so_also_then() -> None:
     claim = claim_of(world, started(Driver(world).start("b")).claim)
     assert (claim.origin, claim.bad) == (THIRD, (CheckpointId(1, 3),))
     assert SECOND in claim.unsure
+    assert claim.inherits == (FIRST, SECOND, THIRD), "not what is damaged"
     assert "is no longer retained" in refusal(Driver(world).start("c", restore=own(1, 1))).message
 
 

@@ -56,7 +56,7 @@ class Announcements:
         self.completed_epoch = max(self.completed_epoch, named.epoch)
         if not self._env.world.was_completed(named):
             raise ViolationError(Invariant.COMPLETED_STORED, f"{self._name} announces {named}, whose _metadata was never stored")
-        self._env.world.is_known_complete(named)
+        self._env.world.aborted.discard(named)
         self._env.world.check_whole(named)
 
     def _count_aborted(self, reason: AbortReason, run: Run | None) -> None:

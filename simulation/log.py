@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Set
 
@@ -191,6 +192,7 @@ class SimulatedLog:
         self._highest[claim] = max(epoch, self._highest.get(claim, -1))
 
 
+@functools.lru_cache(maxsize=10_000)
 def objects_of(number: int, data: bytes) -> frozenset[str]:
     """The large files of the driver that an entry names."""
     entry = decode(number, data)

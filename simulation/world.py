@@ -18,7 +18,7 @@ from spark_ckpt.model import Ack, Checkpoint, CheckpointId
 from spark_ckpt.protocol.entries import Claim, Damage, Plan, decode
 from spark_ckpt.protocol.reasons import Outcome
 from spark_ckpt.protocol.retention.garbage import entry_before_barrier
-from spark_ckpt.protocol.retention.order import given_up, newest_first
+from spark_ckpt.protocol.retention.order import newest_first
 
 Content = tuple[tuple[int, int], ...]
 """What an object holds: (offset, value)."""
@@ -278,19 +278,13 @@ class World:
             self._observed[Observed.COLLECTED] += 1
             self.delete_object(key)
 
-    def is_known_complete(self, checkpoint: CheckpointId) -> None:
-        """To its run, which goes past what it had given up before."""
-        self.aborted.discard(checkpoint)
-        self.aborted |= given_up([self.known[checkpoint]])
-
     def found(self, run: int, listed_at: int) -> None:
         """A coordinator that takes another one's place knows of no abort: what was there is complete."""
         there = {c for c in self.of_run(run) if self.completed[run][c.epoch] < listed_at}
-        given = given_up(self.checkpoints[c] for c in there if c not in self.damage.metadata)
         # What it cannot read, and is not what the run goes on from, it does not know: it spares nothing for it.
         base = max(there, default=self.log.claims[-1].origin)
         self._unreliable |= {c for c in self.checkpoints if c in self.damage.ever and c != base}
-        self.aborted = (self.aborted - there) | given
+        self.aborted -= there
         self._orphans -= there
 
     # --- reads

@@ -264,7 +264,7 @@ class Checkpoint:
     (`Claim.stream`), empty where an older release made it. `hooks`: the states of the query's hooks, by name. `imported`: None for one that
     a query with the plugin has made; else `job` may say what the state tells, which is less (`job_known`). `begins`: operators that begin
     empty in the epoch after it, for the query has changed. `given_up`: older epochs whose checkpoints its run had given up not knowing
-    whether they were stored; it deletes them when this one is complete, also those that it has found to be stored meanwhile.
+    whether they were stored; when this one is complete it deletes them, unless it has found them to be stored meanwhile.
     """
 
     id: CheckpointId

@@ -25,7 +25,8 @@ from testbed.kafka import KafkaBroker
 from testbed.servers import UnavailableError, ending_with_starter
 
 EXPERIMENT = "real time"
-START_S, WARM_S, DRAIN_S = 120.0, 60.0, 60.0
+START_S, WARM_S, SETTLE_S, DRAIN_S = 120.0, 60.0, 10.0, 60.0
+"""`WARM_S`: of the query that runs before, and of Flink's one job. `SETTLE_S`: of the one that is measured, and a batch at least."""
 LEAST, SHORTEST_S = 4, 30.0
 """A turn is measured for at least so many batches, and for at least so long."""
 STAMP_MS = 0.005
@@ -71,7 +72,8 @@ def run(turns: Sequence[Turn], rounds: int, figures: Figures, tell: Tell, save: 
                 name = f"turn-{number}"
                 figures.notes = [note for note in figures.notes if not note.startswith(f"{_said(turn)}:")]
                 try:
-                    measured = measure(turn, Topics(broker.address, name), s3, Path(work) / name)
+                    warm = Topics(broker.address, f"warm-{name}")
+                    measured = measure(turn, warm, Topics(broker.address, name), s3, Path(work) / name)
                 except BenchmarkError as e:
                     figures.note(f"{_said(turn)}: {str(e).splitlines()[0]}")  # what follows are lines of a log, with paths
                     tell(f"{_said(turn)}: {e}")
@@ -106,19 +108,18 @@ def shown(measured: dict[str, list[float]]) -> str:
     return f"{percentiles} ms, standstill {still:.0f} ms, {out:.0f} of {sent:.0f}"
 
 
-def measure(turn: Turn, topics: Topics, s3: FarS3, folder: Path) -> dict[str, list[float]]:
+def measure(turn: Turn, warm: Topics, topics: Topics, s3: FarS3, folder: Path) -> dict[str, list[float]]:
     """Raises BenchmarkError."""
     seconds = max(SHORTEST_S, LEAST * turn.batch_s)
-    with Application(turn, topics, s3, folder) as application:
-        fed = _feed(topics, 100, 2.0)
-        deadline = time.monotonic() + START_S
-        while topics.count() < fed["sent"]:
-            application.check()
-            if time.monotonic() > deadline:
-                raise BenchmarkError(f"{topics.count()} of {fed['sent']} records came out within {START_S} s")
-            time.sleep(0.2)
+    with Application(turn, warm, topics, s3, folder) as application:
+        if turn.engine is not Engine.FLINK:
+            _wait_for_the_first(warm, application)
+            _feed(warm, turn.rate, WARM_S)
+            application.measure()
+        _wait_for_the_first(topics, application)
         before = topics.count()
-        told = _feed(topics, turn.rate, WARM_S + seconds)
+        settling = max(SETTLE_S, turn.batch_s) + (WARM_S if turn.engine is Engine.FLINK else 0)
+        told = _feed(topics, turn.rate, settling + seconds)
         deadline = time.monotonic() + DRAIN_S + turn.batch_s
         while topics.count() < before + told["sent"] and time.monotonic() < deadline:
             application.check()
@@ -140,6 +141,16 @@ def measure(turn: Turn, topics: Topics, s3: FarS3, folder: Path) -> dict[str, li
     if turn.engine is Engine.FLINK:
         return found | applications.of_flink(application.log, began_ms, end_ms)
     return found | applications.of_spark(folder / PROGRESS, turn.batch_s, began_ms, end_ms)
+
+
+def _wait_for_the_first(topics: Topics, application: Application) -> None:
+    fed = _feed(topics, 100, 2.0)
+    deadline = time.monotonic() + START_S
+    while topics.count() < fed["sent"]:
+        application.check()
+        if time.monotonic() > deadline:
+            raise BenchmarkError(f"{topics.count()} of {fed['sent']} records came out within {START_S} s")
+        time.sleep(0.2)
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float:

@@ -29,6 +29,8 @@ ROOT = Path(__file__).resolve().parents[2]
 FLINK, FLINK_KAFKA = "2.3.0", "5.0.0-2.2"
 JARS = Path(sys.prefix) / "flink-jars" / f"{FLINK}-kafka-{FLINK_KAFKA}"
 END_S = 60
+WARM_BATCH_S = 1.0
+"""Short ones: a pause between two batches is what has to be warm, and of long ones a minute has few."""
 DATES = "yyyy-MM-dd'T'HH:mm:ss.SSSXXX"
 PROGRESS = "progress.json"
 """In an application's folder, once it has ended; Flink has none."""
@@ -59,9 +61,10 @@ class Turn:
 class Application:
     """Runs the query until the `with` block ends, in a session of processes of its own."""
 
-    def __init__(self, turn: Turn, topics: Topics, s3: FarS3, folder: Path) -> None:
+    def __init__(self, turn: Turn, warm: Topics, topics: Topics, s3: FarS3, folder: Path) -> None:
+        """`warm`: what Spark reads and writes until `measure`; Flink has one job, and no use for it."""
         folder.mkdir(parents=True)
-        command, env = (_flink if turn.engine is Engine.FLINK else _spark)(turn, topics, s3, folder)
+        command, env = _flink(turn, topics, s3, folder) if turn.engine is Engine.FLINK else _spark(turn, warm, topics, s3, folder)
         self.log = folder / "application.log"
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -92,6 +95,14 @@ class Application:
         if error is None and self._process.returncode:
             self._fail("the query has failed")
 
+    def measure(self) -> None:
+        """Spark's query ends, and the one that is measured begins."""
+        stdin: IO[bytes] | None = self._process.stdin
+        assert stdin is not None
+        with suppress(OSError):  # it has ended, and `check` says so
+            stdin.write(b"\n")
+            stdin.flush()
+
     def check(self) -> None:
         """Raises BenchmarkError where it has ended."""
         if self._process.poll() is not None:
@@ -102,7 +113,7 @@ class Application:
         raise BenchmarkError(f"{why}\n{tail}")
 
 
-def _spark(turn: Turn, topics: Topics, s3: FarS3, folder: Path) -> tuple[Sequence[str], Mapping[str, str]]:
+def _spark(turn: Turn, warm: Topics, topics: Topics, s3: FarS3, folder: Path) -> tuple[Sequence[str], Mapping[str, str]]:
     more = {
         "spark.master": f"local[{PARTITIONS + turn.partitions + 1}]",
         "spark.sql.shuffle.partitions": str(turn.partitions),
@@ -113,10 +124,11 @@ def _spark(turn: Turn, topics: Topics, s3: FarS3, folder: Path) -> tuple[Sequenc
     spec = {
         "conf": dict(setup.conf),
         "servers": topics.servers,
-        "source": topics.source,
-        "sink": topics.sink,
-        "location": f"{setup.locations}/totals",
-        "batch_ms": round(turn.batch_s * 1000),
+        "locations": setup.locations,
+        "queries": [
+            {"source": both.source, "sink": both.sink, "batch_ms": round(batch_s * 1000)}
+            for both, batch_s in ((warm, WARM_BATCH_S), (topics, turn.batch_s))
+        ],
         "progress": str(folder / PROGRESS),
     }
     env = {"SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable, **setup.environment}

@@ -24,8 +24,8 @@ def command(stream: str, s3: S3Options, output: Output) -> int:
 
     The checkpoint from which the next start goes on is marked as latest. One that is not retained may be deleted at any moment, and cannot
     be chosen. No start would use one that is SUPERSEDED (a later run goes on from another checkpoint). One that is BAD a run has found
-    damaged: a start looks at it once more where nothing else is left. DAMAGED means that its _metadata is damaged, UNREADABLE that it may
-    not be read from here.
+    damaged: a start looks at it once more where it can go on from no other. DAMAGED means that its _metadata is damaged, UNREADABLE that it
+    may not be read from here.
 
     STREAM may also be the folder of one checkpoint or savepoint. Exit status 1 if a checkpoint that a start could use, or the log, cannot
     be read.

@@ -152,7 +152,7 @@ def _own(
 
 def _why_not_retained(checkpoint: CheckpointId, reader: StreamReader, claim: Claim) -> str:
     if checkpoint in claim.unsure:
-        return "an earlier run had dropped it, and may delete it"
+        return "an earlier run had dropped it or given it up, and may delete it"
     if checkpoint in newest_first(claim, [c for c, _ in reader.checkpoints_of(claim.run)])[: claim.retained]:
         return "its run had given it up, not knowing that it was stored, and may delete it"
     return f"it is not among the newest {claim.retained} (spark.ckpt.retained; damaged ones count), and may be deleted"

@@ -47,7 +47,7 @@ class Use(Enum):
     USABLE = "USABLE"
     """It may go on from it."""
     BAD = "BAD"
-    """It was found damaged: a start looks at it only where nothing else is left."""
+    """It was found damaged: a start looks at it only where it can go on from no other."""
     SUPERSEDED = "SUPERSEDED"
     """Nobody looks for it: the last claim's run did not inherit it. A fenced run completes what it had planned even after that claim; what
     such a checkpoint names may be gone, and that is no damage."""

@@ -457,7 +457,7 @@ def test_what_an_earlier_run_may_delete_is_no_choice_in_a_later_one(
     _, listed = call(capsys, "list", url)
     assert [c["retained"] for c in listed["checkpoints"]] == [False, True]
     status, doc = call(capsys, "restore", f"{url}/run-00000001/chk-0", "--check", url)
-    assert (status, doc["problems"]) == (1, ["an earlier run had dropped it, and may delete it at any moment"])
+    assert (status, doc["problems"]) == (1, ["an earlier run had dropped it or given it up, and may delete it at any moment"])
 
 
 ONLY = "with spark.ckpt.restore.plans=DISCARD only"

@@ -177,7 +177,7 @@ def test_where_a_run_has_died_before_it_had_the_copy_from_which_it_was_to_go_on_
     before = keys(storage)
     status = run(["gc", url, "--min-age", "0", "--delete"])
     assert (status, keys(storage)) == (1, before)
-    assert "ended before it had made run-2/chk-0, the copy from which it was to go on; nothing is deleted" in capsys.readouterr().err
+    assert "has not made run-2/chk-0, the copy from which it is to go on; nothing is deleted" in capsys.readouterr().err
 
 
 def test_a_checkpoint_that_completes_and_vanishes_between_the_two_looks_is_missed(storage: Storage) -> None:

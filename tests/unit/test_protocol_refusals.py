@@ -332,6 +332,14 @@ def test_a_copy_that_was_never_made_is_no_choice() -> None:
     assert "choose one of its others (run 1 epoch 5, run 1 epoch 4) or a savepoint" in refused.message
 
 
+def test_beside_checkpoints_of_the_stream_another_streams_takes_the_place_only_where_a_person_says_so() -> None:
+    world = cut_short()
+    world.sources["s3://b/savepoints/y"] = replace(elsewhere(), stream="another", query_id="another")
+    refused = refusal(Driver(world).start("c", restore=ev.Restore("s3://b/savepoints/y")))
+    assert "belongs to another stream, and this one has epochs of its own" in refused.message
+    assert started(Driver(world).start("d", restore=ev.Restore("s3://b/savepoints/y", discard=True))).origin == CheckpointId(3, 2)
+
+
 def test_a_new_stream_whose_restore_was_cut_short_has_no_other_choice() -> None:
     world = World()
     world.sources[SAVEPOINT] = elsewhere()

@@ -14,7 +14,7 @@ from spark_ckpt.cli import options
 from spark_ckpt.cli.main import run
 from spark_ckpt.model import Checkpoint, CheckpointId, Imported, Job
 from spark_ckpt.paths import log_key, metadata_key
-from spark_ckpt.protocol.entries import End, Plan, encode
+from spark_ckpt.protocol.entries import Claim, End, Plan, Restored, decode, encode
 from spark_ckpt.storage import Storage, open_storage
 from spark_ckpt.storage.file import FileStorage
 from spark_ckpt.stored.copies import RestorePath, store_savepoint
@@ -245,3 +245,20 @@ def test_another_savepoint_may_take_the_place_of_the_first_that_was_cut_short(tm
     status, told = call(capsys, "restore", f"file://{tmp_path}/kept", "--check", first.url)
     assert status == 1
     assert "epochs of its own" in told["problems"][0]
+
+
+def test_beside_checkpoints_of_the_stream_none_of_another_may_take_the_place_of_what_was_cut_short(tmp_path: Path) -> None:
+    kept(tmp_path)
+    storage = FileStorage(f"file://{tmp_path}/stream")
+    stream = StreamWriter(storage)
+    stream.begin(1)
+    first = stream.complete(1, 0, [make_store(tmp_path, 3, "one")])
+    claim = decode(1, storage.get(log_key(1)))
+    assert isinstance(claim, Claim)
+    copy = CheckpointId(2, 1)
+    number = stream.log + 1
+    restored = Restored(f"file://{tmp_path}/elsewhere", copy)
+    stream.append(replace(claim, claim=number, run=2, origin=copy, inherits=(first.id, copy), restored=restored))
+    path = RestorePath.at(f"file://{tmp_path}/kept")
+    told = into(path.read(open_storage(path.storage_url)), path, storage).problems
+    assert any("belongs to another stream, and this one has epochs of its own" in problem for problem in told)

@@ -5,23 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from spark_ckpt.model import Checkpoint, CheckpointId, Snapshot
-from spark_ckpt.protocol.retention.order import given_up
 
 
 class CompletedCheckpointStore:
     """Oldest first, and last what the run goes on from. At most `retained` stay; the newest always does.
 
-    `not_inherited`: what a person chose not to go on from; the first that completes subsumes it. The same for what its run had given up.
+    `not_inherited`: what a person chose not to go on from; the first that completes subsumes it.
     """
 
     def __init__(self, retained: int, checkpoints: Iterable[Checkpoint] = (), not_inherited: Iterable[Checkpoint] = ()) -> None:
         self._retained = max(1, retained)
         known = list(checkpoints)
-        going = given_up(known)
         self.newest: Checkpoint | None = known[-1] if known else None
         # Of the older ones nothing else is needed: they may have tens of thousands of snapshots.
-        self._logs: list[tuple[CheckpointId, int]] = [(c.id, c.log) for c in known if c.id not in going]
-        self._going = [*(c.id for c in not_inherited), *sorted(going.intersection(c.id for c in known))]
+        self._logs: list[tuple[CheckpointId, int]] = [(c.id, c.log) for c in known]
+        self._not_inherited = [c.id for c in not_inherited]
         self._by_uid: tuple[CheckpointId, dict[str, Snapshot]] | None = None
 
     @property
@@ -37,16 +35,13 @@ class CompletedCheckpointStore:
         return self._by_uid[1].get(uid)
 
     def add(self, checkpoint: Checkpoint) -> list[CheckpointId]:
-        """Returns the checkpoints that are too many now. One that completes late takes its place among the older ones. Rule: what this one
-        says that its run had given up goes, also where it was found to be complete meanwhile."""
+        """Returns the checkpoints that are too many now. One that completes late takes its place among the older ones."""
         place = self.place_of(checkpoint.log)
         if place == len(self._logs):
             self.newest = checkpoint
         self._logs.insert(place, (checkpoint.id, checkpoint.log))
-        given = given_up([checkpoint])
-        gone = [*self._going, *(c for c, _ in self._logs if c in given)]
-        self._going, self._logs = [], [(c, log) for c, log in self._logs if c not in given]
-        return [*gone, *self.cut()]
+        not_inherited, self._not_inherited = self._not_inherited, []
+        return [*not_inherited, *self.cut()]
 
     def cut(self) -> list[CheckpointId]:
         """Returns the checkpoints that are too many now: also those that a run inherits from one that ended with its last completion."""

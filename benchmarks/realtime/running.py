@@ -25,8 +25,8 @@ from testbed.kafka import KafkaBroker
 from testbed.servers import UnavailableError, ending_with_starter
 
 EXPERIMENT = "real time"
-START_S, WARM_S, SETTLE_S, DRAIN_S = 120.0, 60.0, 10.0, 60.0
-"""`WARM_S`: of the query that runs before, and of Flink's one job. `SETTLE_S`: of the one that is measured, and a batch at least."""
+START_S, WARM_S, SETTLE_S, DRAIN_S = 120.0, 60.0, 60.0, 60.0
+"""`WARM_S`: of the query that runs before. `SETTLE_S`: of the one that is measured, so that its state has most of its keys and a chain."""
 LEAST, SHORTEST_S = 4, 30.0
 """A turn is measured for at least so many batches, and for at least so long."""
 STAMP_MS = 0.005
@@ -118,8 +118,7 @@ def measure(turn: Turn, warm: Topics, topics: Topics, s3: FarS3, folder: Path) -
             application.measure()
         _wait_for_the_first(topics, application)
         before = topics.count()
-        settling = max(SETTLE_S, turn.batch_s) + (WARM_S if turn.engine is Engine.FLINK else 0)
-        told = _feed(topics, turn.rate, settling + seconds)
+        told = _feed(topics, turn.rate, max(SETTLE_S, turn.batch_s) + seconds)
         deadline = time.monotonic() + DRAIN_S + turn.batch_s
         while topics.count() < before + told["sent"] and time.monotonic() < deadline:
             application.check()

@@ -156,9 +156,9 @@ class WhatIsNeeded:
         gone = () if standing.ended else vanished(claim, (c.id for c in restorable))
         if gone and gone[0] == standing.never_made([c.id for c in restorable if c.id.run == claim.run]):
             raise DamagedError(
-                f"run {claim.run} of the stream at {self.reader.url} has not made {checkpoint_name(gone[0])}, the copy from which it is to "
-                "go on; nothing is deleted, for what is left may be needed for that: if it does not run, start the stream, or its "
-                "restore, again"
+                f"{checkpoint_name(gone[0])}, the copy from which run {claim.run} of the stream at {self.reader.url} is to go on, is not "
+                "there: not yet, or it is lost; nothing is deleted, for what is left may be needed for it: if nothing runs, put its "
+                "_metadata back, or start the stream, or its restore, again"
             )
         if gone:
             raise DamagedError(

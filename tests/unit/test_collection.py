@@ -177,7 +177,9 @@ def test_where_a_run_has_died_before_it_had_the_copy_from_which_it_was_to_go_on_
     before = keys(storage)
     status = run(["gc", url, "--min-age", "0", "--delete"])
     assert (status, keys(storage)) == (1, before)
-    assert "has not made run-2/chk-0, the copy from which it is to go on; nothing is deleted" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "run-2/chk-0, the copy from which run 2" in said
+    assert "is not there: not yet, or it is lost; nothing is deleted" in said
 
 
 def test_a_checkpoint_that_completes_and_vanishes_between_the_two_looks_is_missed(storage: Storage) -> None:

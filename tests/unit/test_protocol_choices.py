@@ -15,7 +15,7 @@ from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.retention.garbage import vanished
 from spark_ckpt.protocol.retention.order import choosable
 from spark_ckpt.protocol.settings import Settings
-from tests.drivers.changed_queries import a_stream, change
+from tests.drivers.changed_queries import CHANGED, a_stream, change
 from tests.drivers.protocol_driving import Driver, World
 from tests.drivers.protocol_starts import after, claim_of, own, refusal, started
 
@@ -166,7 +166,8 @@ def test_a_copy_that_was_made_and_is_lost_counts_as_retained() -> None:
 
 
 def test_a_choice_where_there_is_no_log_is_refused() -> None:
-    assert "choose one of its others (none) or a savepoint" in refusal(Driver(World()).start("a", restore=own(1, 1))).message
+    """Without the option it would begin from nothing: that is no way out."""
+    assert refusal(Driver(World()).start("a", restore=own(1, 1))).message.endswith("choose one of its others (none) or a savepoint")
 
 
 def test_a_choice_that_was_cut_short_is_made_again_though_its_run_was_to_retain_fewer() -> None:
@@ -279,9 +280,29 @@ def test_a_run_that_died_before_its_own_copy_has_dropped_nothing_either() -> Non
     claim = claim_of(world, max(world.log))
     assert claim.copy == CheckpointId(2, 3)
     refused = refusal(change(Driver(world, two), own(2, 3)))
-    assert "was never made; choose one of its others (run 1 epoch 3, run 1 epoch 2) or" in refused.message
+    why = "is not there: its run has not made it yet, or it is lost; choose one of its others (run 1 epoch 3, run 1 epoch 2)"
+    assert why in refused.message
     again = started(change(Driver(world, two), own(1, 2)))
     assert claim_of(world, again.claim).copy == CheckpointId(3, 2)
+
+
+def test_a_copy_that_lands_while_it_is_looked_for_is_gone_on_from() -> None:
+    """(1) A start reads that it is not there; (2) its run makes it, and goes on; (3) the start is about to say so."""
+    world = a_stream(4)
+    cut = Driver(world)
+    cut.hold = lambda i: isinstance(i, do.StoreMetadata)
+    change(cut)
+    two = Driver(world)
+    two.hold = lambda i: isinstance(i, do.ReadMetadata) and i.id == CheckpointId(1, 3)
+    two.start("c", CHANGED, restore=own(2, 3), compared=False)
+    assert two.held
+    cut.hold = lambda _: False
+    cut.release()
+    cut.trigger(4)
+    two.hold = lambda _: False
+    said = two.release()
+    assert not [i for i in said if isinstance(i, do.Refused)]
+    assert CheckpointId(2, 3) in world.checkpoints
 
 
 def test_what_is_offered_can_be_chosen() -> None:

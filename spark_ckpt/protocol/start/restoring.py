@@ -115,10 +115,9 @@ class Restoring:
         assert self.wanted is not None
         path = self.wanted.path
         others = self._choices or "none"
-        return GivenUpError(
-            ErrorKind.MISSING,
-            f"{_OPTION}={path} {why}; choose one of its others ({others}) or a savepoint, or remove the option to go on from the newest",
-        )
+        goes_on = self._last.living is not None and not self._candidates.cut_short
+        without = ", or remove the option to go on from the newest" if goes_on else ""
+        return GivenUpError(ErrorKind.MISSING, f"{_OPTION}={path} {why}; choose one of its others ({others}) or a savepoint{without}")
 
     @property
     def _choices(self) -> str:
@@ -260,7 +259,8 @@ class Restoring:
             raise self._no_choice("was found damaged" if own in self._candidates.bad else "is not one that the stream can go back to")
         chosen = self._candidates.read.get(own)
         if chosen is None and own == self._candidates.never_made:
-            raise self._no_choice("was never made")
+            refused = self._no_choice("is not there: its run has not made it yet, or it is lost")
+            raise UnlessMovedOnError(refused.kind, str(refused))
         if chosen is None:
             raise self._unless_moved_on(self._candidates.bad.get(own) or "its _metadata is missing")
         if own in self._candidates.choosable():

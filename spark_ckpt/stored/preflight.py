@@ -145,15 +145,17 @@ def _own(
     if use is not Use.USABLE:
         why = "was found damaged" if use is Use.BAD else "is not one that the stream can go back to"
         problems.append(f"it {why} ({use.value} in `spark-ckpt list`)")
-    elif content.id not in Overview.of(reader.read_all(), standing).retained:
-        problems.append(f"{_why_not_retained(content.id, reader, standing.claim)} at any moment")
+    else:
+        overview = Overview.of(reader.read_all(), standing)
+        if content.id not in overview.retained:
+            problems.append(f"{_why_not_retained(content.id, overview, standing.claim)} at any moment")
     return _with_plans(problems, False, content, path, storage, reader, standing)
 
 
-def _why_not_retained(checkpoint: CheckpointId, reader: StreamReader, claim: Claim) -> str:
+def _why_not_retained(checkpoint: CheckpointId, overview: Overview, claim: Claim) -> str:
     if checkpoint in claim.unsure:
         return "an earlier run had dropped it or given it up, and may delete it"
-    if checkpoint in newest_first(claim, [c for c, _ in reader.checkpoints_of(claim.run)])[: claim.retained]:
+    if checkpoint in newest_first(claim, (item.id for item in overview.found if item.id.run == claim.run))[: claim.retained]:
         return "its run had given it up, not knowing that it was stored, and may delete it"
     return f"it is not among the newest {claim.retained} (spark.ckpt.retained; damaged ones count), and may be deleted"
 

@@ -66,6 +66,15 @@ def storing(driver: Driver) -> do.StoreMetadata:
     return put
 
 
+def storing_two(driver: Driver) -> tuple[do.StoreMetadata, int, do.StoreMetadata]:
+    """Epochs 0 and 1 are checkpoints, and `_metadata` of both are on their way; the timer is that of the first one."""
+    put = storing(driver)
+    expiry = driver.timers[ev.Timer.EXPIRY]
+    due(driver)
+    epoch(driver, 1)
+    return put, expiry, held(driver, do.StoreMetadata)
+
+
 def pending_two(driver: Driver) -> None:
     """Checkpoints 0 and 1 are sealed, and nothing is stored."""
     due(driver)

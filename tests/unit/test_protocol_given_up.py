@@ -12,7 +12,7 @@ from spark_ckpt.model import CheckpointId
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.reasons import Outcome
-from tests.drivers.interval_runs import due, epoch, run_of, running, storing
+from tests.drivers.interval_runs import due, epoch, run_of, running, storing_two
 from tests.drivers.protocol_driving import Driver, World
 from tests.drivers.protocol_runs import held
 from tests.drivers.protocol_starts import claim_of, own, refusal, started
@@ -24,11 +24,7 @@ def two_stored_while_the_first_is_uncertain(world: World) -> tuple[Driver, do.Re
     """Checkpoint 0 has expired with its `_metadata` on its way, and that has landed; 1 is complete, which was put before. The question
     whether 0 is there is not answered yet."""
     driver = running(world, max_concurrent=2, tolerable_failures=5, retained=3)
-    put = storing(driver)
-    expiry = driver.timers[ev.Timer.EXPIRY]
-    due(driver)
-    epoch(driver, 1)
-    newer = held(driver, do.StoreMetadata)
+    put, expiry, newer = storing_two(driver)
     driver.push(ev.MetadataPut(put.ticket, put.checkpoint.id, Outcome.UNKNOWN, 0, "lost"))
     look = held(driver, do.ReadMetadata)
     driver.push(ev.TimerFired(expiry, ev.Timer.EXPIRY))

@@ -15,7 +15,7 @@ from spark_ckpt.protocol.entries import SAVEPOINT, Claim, decode, encode
 from spark_ckpt.protocol.instructions import Gate, Instruction
 from spark_ckpt.protocol.reasons import Outcome
 from spark_ckpt.protocol.settings import Settings
-from tests.drivers.interval_runs import EVERY, due, epoch, pending_two, plain, run_of, running, storing, told
+from tests.drivers.interval_runs import EVERY, due, epoch, pending_two, plain, run_of, running, storing, storing_two, told
 from tests.drivers.protocol_driving import JOB, Driver, World, ack, commit, offsets, uid_of
 from tests.drivers.protocol_runs import held, kinds, reasons
 
@@ -270,11 +270,7 @@ def test_a_time_out_while_the_outcome_of_the_final_put_is_unknown_discards_nothi
 def test_what_is_given_up_while_a_newer_one_is_put_goes_with_the_one_after_which_says_so() -> None:
     world = World()
     driver = running(world, max_concurrent=2, tolerable_failures=5, retained=3)
-    put = storing(driver)
-    expiry = driver.timers[ev.Timer.EXPIRY]
-    due(driver)
-    epoch(driver, 1)
-    newer = held(driver, do.StoreMetadata)
+    put, expiry, newer = storing_two(driver)
     assert newer.checkpoint.id == CheckpointId(1, 1)
     driver.push(ev.MetadataPut(put.ticket, put.checkpoint.id, Outcome.UNKNOWN, 0, "lost"))
     assert kinds(driver.push(ev.TimerFired(expiry, ev.Timer.EXPIRY))) == ["ABORTED"]

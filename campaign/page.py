@@ -187,14 +187,23 @@ def _tests(every: Sequence[Line]) -> list[str]:
     lines = newest(every)
     outcomes = Counter(line["outcome"] for line in lines)
     said = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items(), reverse=True))
-    rows = [(f"`{line['test']}`", line["outcome"], round(line["seconds"]), line["code"], line["commit"]) for line in lines]
     return [
         "## Long tests",
         "",
         f"What `make test` leaves out, the last run of each: {said}. {_about(lines)}",
+        "Cases of one test that had the same outcome with the same code share a row; their seconds are added up.",
         "",
-        _table(("test", "outcome", "s", "code", "commit"), rows),
+        _table(("test", "cases", "outcome", "s", "code", "commit"), _rows(lines)),
     ]
+
+
+def _rows(lines: Iterable[Line]) -> Iterable[tuple[object, ...]]:
+    alike: dict[tuple[str, ...], list[Line]] = {}
+    for line in lines:
+        alike.setdefault((line["test"].partition("[")[0], line["outcome"], line["code"], line["commit"]), []).append(line)
+    for (test, outcome, code, commit), cases in alike.items():
+        name = cases[0]["test"] if len(cases) == 1 else test
+        yield f"`{name}`", len(cases), outcome, round(sum(line["seconds"] for line in cases)), code, commit
 
 
 def _about(lines: Sequence[Line]) -> str:

@@ -10,7 +10,7 @@ import pytest
 from spark_ckpt.process.jar import jar_path
 from tests.drivers.spark.harness import PLUGIN, Application, Start
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.campaign, pytest.mark.timeout(300)]
 
 OTHER = "org.apache.spark.sql.connect.SparkConnectPlugin"
 NOT_THERE = "org.example.NotThere"
@@ -39,7 +39,6 @@ def test_it_adds_to_what_spark_submit_was_given(start: Start, tmp_path: Path) ->
     assert said["spark.ckpt.storage"] == str(tmp_path / "lake")
 
 
-@pytest.mark.campaign
 @pytest.mark.parametrize("where", ["spark.jars", "spark.driver.extraClassPath"])
 def test_executors_get_the_jar_where_the_builder_has_jars_of_its_own(where: str, start: Start, tmp_path: Path) -> None:
     """Its `spark.jars` takes the place of spark-submit's, and executors get what that says."""

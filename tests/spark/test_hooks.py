@@ -10,7 +10,7 @@ import pytest
 from tests.drivers.spark.harness import Start
 from tests.drivers.spark.hook_trials import HookTrial
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.campaign, pytest.mark.timeout(600)]
 
 
 def test_a_hook_gets_its_state_back_and_publishes_each_row_once(start: Start, events: Path, tmp_path: Path) -> None:
@@ -24,7 +24,6 @@ def test_a_hook_gets_its_state_back_and_publishes_each_row_once(start: Start, ev
     assert trial.published() == trial.expected()
 
 
-@pytest.mark.campaign
 def test_with_an_interval_a_hook_that_raises_ends_the_query_with_its_name_and_is_gone_on_from(
     start: Start, events: Path, tmp_path: Path
 ) -> None:
@@ -42,7 +41,6 @@ def test_with_an_interval_a_hook_that_raises_ends_the_query_with_its_name_and_is
     assert trial.published() == trial.expected()
 
 
-@pytest.mark.campaign
 def test_a_hook_that_hangs_is_waited_for_only_so_long_and_declines_its_checkpoint(start: Start, events: Path, tmp_path: Path) -> None:
     """`completed` never returns: where that is tolerated the query goes on to its last epoch, which can be no checkpoint, and says why."""
     trial = HookTrial(start, events, tmp_path, interval="1ms", hooks_timeout="1s", hooks_onFailure="DECLINE", tolerableFailures="100")

@@ -21,7 +21,7 @@ from tests.drivers.spark.harness import Start
 from tests.drivers.spark.jvm import jvm
 from tests.drivers.spark.topics import Topics, TopicsTrial, broker_or_skip
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.spark, pytest.mark.campaign, pytest.mark.timeout(400)]
 
 GROUP = "spark.ckpt.kafka.group"
 USER, PASSWORD = "alice", "alice-secret"
@@ -224,12 +224,10 @@ def test_of_a_partition_that_two_sources_read_the_group_has_what_both_have(java:
     assert topics.group("lesser") == {("both", 0): 3, ("both", 1): 2}
 
 
-@pytest.mark.campaign
 def test_a_broker_ends_with_a_test_that_is_killed(java: Any, tmp_path: Path) -> None:
     assert left(STARTER, tmp_path / "broker") == []
 
 
-@pytest.mark.campaign
 def test_the_group_follows_a_restore_also_backwards_and_a_group_in_use_harms_nobody(
     start: Start, broker: KafkaBroker, tmp_path: Path
 ) -> None:

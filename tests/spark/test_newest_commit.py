@@ -12,7 +12,7 @@ import pytest
 
 from tests.drivers.spark.jvm import jvm
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.spark, pytest.mark.campaign, pytest.mark.timeout(200)]
 
 
 @pytest.fixture(scope="module")

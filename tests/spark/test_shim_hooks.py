@@ -13,7 +13,7 @@ from py4j.protocol import Py4JJavaError
 from spark_ckpt.coordinator.file_transfer import FileTransfer
 from tests.drivers.spark.jvm import jvm
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.spark, pytest.mark.campaign, pytest.mark.timeout(200)]
 
 
 @pytest.fixture(scope="module")

@@ -25,6 +25,8 @@ from spark_ckpt.storage import Storage
 from spark_ckpt.stored.reading import StreamReader
 from tests.stored.earlier import HERE
 
+pytestmark = pytest.mark.campaign
+
 SOURCE = f"file://{HERE}/states/update"
 SPENT = {"took_ms": 2000.0, "cpu_ms": 1500.0, "elsewhere_ms": 100.0}
 READERS, COMMAND = "rows a second of read_state over Spark's own reader, 1,000,000 rows", "spark-ckpt state of a small state"

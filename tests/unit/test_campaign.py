@@ -7,6 +7,7 @@ import subprocess
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,12 @@ SCHEMA = jsonschema.Draft202012Validator(json.loads(record.SCHEMA.read_text()))
 
 def drawn(seed: int, cases: int = CASES) -> list[Case]:
     return list(islice(command.plan(seed, command.KILLS_A_CASE).cases(), cases))
+
+
+@cache
+def first() -> Case:
+    """A sample of thousands is drawn before it."""
+    return drawn(1, 1)[0]
 
 
 def met_in(cases: Sequence[Case]) -> Counter[Pair]:
@@ -120,7 +127,7 @@ def test_what_pytest_says_of_a_long_test(status: int, last: str, expected: str) 
 
 @pytest.fixture
 def result() -> Result:
-    case = drawn(1, 1)[0]
+    case = first()
     kills = [Observed(10.0 + n, 5 * n, kill.victim.value) for n, kill in enumerate(case.kills)]
     return Result(case, Outcome.EQUAL, [Comparison(10, 0, 0, 0)] * len(case.streams), kills, files=12, seconds=90.0)
 
@@ -276,12 +283,18 @@ def test_the_page_tells_of_the_newest_code_and_of_what_was_not_equal(result: Res
     ended = {**line, "case": 2, "outcome": "ended", "ends": [end]}
     test = {**{name: line[name] for name in ("format", "code", "commit", "date", "versions", "cores")}}
     test |= {"test": "tests/a.py::b", "outcome": "passed", "seconds": 3.2}
-    text = page.render([{**line, "code": "0" * 12}, line, ended], [test])
+    outcomes = {"1": "passed", "2": "passed", "3-x[y]": "failed"}
+    cases = [{**test, "test": f"tests/a.py::c[{case}]", "outcome": outcome} for case, outcome in outcomes.items()]
+    text = page.render([{**line, "code": "0" * 12}, line, ended], [test, *cases])
     assert f"**{2 * command.KILLS_A_CASE} kills, {2 * 10 * len(result.case.streams)} rows expected, 0 missing" in text
     assert "1 equal, 1 ended" in text
     assert "The file has 1 of other code too." in text
     assert "- case 2 of seed 1, ended: At 3 s: the executor was lost." in text
-    assert f"| `tests/a.py::b` | passed | 3 | {line['code']} | {line['commit']} |" in text
+    code = f"{line['code']} | {line['commit']}"
+    assert f"| `tests/a.py::b` | 1 | passed | 3 | {code} |" in text
+    assert f"| `tests/a.py::c` | 2 | passed | 6 | {code} |" in text
+    assert f"| `tests/a.py::c[3-x[y]]` | 1 | failed | 3 | {code} |" in text
+    assert "3 passed, 1 failed" in text
 
 
 def test_the_page_in_the_repository_is_that_of_the_results() -> None:

@@ -41,6 +41,7 @@ def unread(arguments: Sequence[str], *, also_stderr: bool = False) -> tuple[int,
         return ran.returncode, ran.stderr or ""
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("form", [[], ["--json"]])
 @pytest.mark.parametrize("also_stderr", [False, True])
 def test_a_reader_that_is_gone_changes_no_verdict(
@@ -157,6 +158,7 @@ def test_what_is_to_outlive_its_terminal_does(tmp_path: Path) -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.endswith("SIG_IGN\n")
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("encoding", ["iso-8859-1", "iso-8859-7"])
 def test_a_terminal_that_lacks_characters_gets_the_others(tmp_path: Path, encoding: str) -> None:
     """In `verify` more than twenty problems end with an ellipsis, which ISO 8859-1 has not either."""

@@ -103,6 +103,7 @@ def test_who_interrupts_it_sees_a_sentence_and_nothing_is_left(stream: str, tmp_
     assert list(folder.iterdir()) == []
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize(("arguments", "status"), [
     (["verify"], 0), (["verify", "--deep"], 0), (["list"], 0), (["show"], 0), (["state", "--deep"], 0), (["gc"], 0),
     (["verify", "--nothing"], 2), (["show", "--checkpoint", "run-7/chk-7"], 1),

@@ -40,6 +40,8 @@ from tests.drivers.killed_starter import left
 from tests.drivers.stored_stream import flip
 from tests.stored.earlier import HERE, place
 
+pytestmark = pytest.mark.campaign
+
 ROOT = Path(__file__).parents[2]
 UPDATE = f"file://{HERE}/states/update"
 READS_FOR_EVER = f"""

@@ -25,8 +25,8 @@ _SHOWN = 20
 class CompletedCheckpoint:
     """One row of `spark-ckpt list`. `size`: bytes of state that a restore loads. `duration_ms`: from the barrier until it was complete.
 
-    What `_metadata` would have said is None where it cannot be read; `status` says so then, and `error` why. `latest`: a start would go on
-    from it. `retained`: a person may go back to it; any other may be deleted at any moment.
+    `time`: when its epoch was triggered. What `_metadata` would have said is None where it cannot be read; `status` says so then, and
+    `error` why. `latest`: a start would go on from it. `retained`: a person may go back to it; any other may be deleted at any moment.
     """
 
     name: str
@@ -66,7 +66,7 @@ class Stream:
 
     @property
     def age_s(self) -> float | None:
-        """Seconds since the latest was completed, when the stream was looked at: by the clocks of two machines."""
+        """Seconds since the latest was triggered, when the stream was looked at: by the clocks of two machines. Its state is that old."""
         latest = self.latest
         return (self.seen - latest.time).total_seconds() if latest is not None and latest.time is not None else None
 
@@ -99,7 +99,7 @@ class Stream:
         if self.latest is not None and self.age_s is not None:
             past = self.epochs_past_latest
             lines.append(
-                f"the latest holds {size_text(self.latest.size)} and was completed {age_text(self.age_s)} ago"
+                f"the latest holds {size_text(self.latest.size)} and was triggered {age_text(self.age_s)} ago"
                 + (f"; {past} {'epoch was' if past == 1 else 'epochs were'} planned past it" if past is not None else "")
             )
         return [printable(line) for line in (*lines, *(filter(None, (self.owner, self.problem))))]

@@ -109,7 +109,7 @@ def _report(chosen: RestorePath, c: Checkpoint, found: Preflight, check: str | N
         [
             (kind, chosen.url),
             ("epoch", f"{c.id.epoch} of query {c.query_id}"),
-            ("completed", time_text(c.time_ms)),
+            ("triggered", time_text(c.time_ms)),
             ("operators", ", ".join(c.job.operators) or "none (offsets only)"),
             *origin_of(c),
             ("partitions", "not recorded" if partitions is None else str(partitions)),

@@ -62,7 +62,7 @@ def _report(reader: StreamReader, c: Checkpoint) -> Report:
             ("checkpoint", checkpoint_name(c.id)),
             ("path", path),
             ("epoch", str(c.id.epoch)),
-            ("completed", time_text(c.time_ms)),
+            ("triggered", time_text(c.time_ms)),
             ("query id", c.query_id),
             ("operators", ", ".join(c.job.operators) or "none (offsets only)"),
             *([("begin empty", f"operators {', '.join(map(str, c.begins))}")] if c.begins else []),

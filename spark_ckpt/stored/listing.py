@@ -14,7 +14,7 @@ from spark_ckpt.stored.reading import StreamReader
 from spark_ckpt.stored.standing import Condition, Found, Overview, Use
 from spark_ckpt.units import duration_text, size_text, time_text
 
-COLUMNS = ("CHECKPOINT", "EPOCH", "COMPLETED", "STORES", "SIZE", "NEW", "DURATION", "STATUS")
+COLUMNS = ("CHECKPOINT", "EPOCH", "TRIGGERED", "STORES", "SIZE", "NEW", "DURATION", "STATUS")
 NUMBERS = ("EPOCH", "STORES", "SIZE", "NEW", "DURATION")
 
 

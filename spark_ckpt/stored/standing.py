@@ -12,7 +12,7 @@ from spark_ckpt.model import Checkpoint, CheckpointId
 from spark_ckpt.protocol.driver_files import missing_files
 from spark_ckpt.protocol.entries import Claim
 from spark_ckpt.protocol.retention.garbage import kept_checkpoints
-from spark_ckpt.protocol.retention.order import choosable, dropping_nothing, given_up
+from spark_ckpt.protocol.retention.order import choosable, dropping_nothing, given_up, newest_first
 
 
 class Condition(Enum):
@@ -144,6 +144,5 @@ def _latest(found: Iterable[Found], standing: Standing | None) -> CheckpointId |
     if standing is None:
         return None
     claim, intact = standing.claim, _intact(found, standing)
-    newest = sorted((c for c in intact if c.run == claim.run), reverse=True)
-    candidates = [*newest, *([claim.origin] if claim.origin else []), *sorted(claim.inherits, reverse=True)]
-    return next((c for c in candidates if c in intact), None)
+    order = newest_first(claim, (c for c in intact if c.run == claim.run))
+    return next((c for c in order if c in intact), None)

@@ -64,7 +64,7 @@ def test_it_says_how_far_the_latest_is_behind(url: str) -> None:
     assert latest.time is not None
     found = stream(url, clock=lambda: latest.time.timestamp() + 90 if latest.time else 0.0)
     assert found.age_s == pytest.approx(90)
-    assert "was completed 90 s ago; 1 epoch was planned past it" in repr(found)
+    assert "was triggered 90 s ago; 1 epoch was planned past it" in repr(found)
     Path(latest.url.removeprefix("file://"), "_metadata").unlink()
     older = spark_ckpt.stream(url)
     assert older.latest is not None

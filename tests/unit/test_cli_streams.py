@@ -57,7 +57,7 @@ def test_list(writer: StreamWriter, url: str, capsys: pytest.CaptureFixture[str]
 def test_list_as_text_is_one_line_a_checkpoint(writer: StreamWriter, url: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["list", url]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split() == ["CHECKPOINT", "EPOCH", "COMPLETED", "STORES", "SIZE", "NEW", "DURATION", "STATUS"]
+    assert lines[0].split() == ["CHECKPOINT", "EPOCH", "TRIGGERED", "STORES", "SIZE", "NEW", "DURATION", "STATUS"]
     assert [line.split()[0] for line in lines[1:-1]] == ["run-1/chk-0", "run-1/chk-1"]
     assert lines[2].endswith("COMPLETED, latest")
     assert lines[3] == "run-1 was begun by an application on host host at 1970-01-01 00:00:00Z"

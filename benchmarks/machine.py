@@ -6,7 +6,7 @@ import os
 import platform
 import re
 import subprocess
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ def describe() -> dict[str, Any]:
     memory = re.search(r"^MemTotal:\s*(\d+)", Path("/proc/meminfo").read_text(), re.MULTILINE)
     java = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr.splitlines()
     return {
-        "time": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+        "time": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "processors": f"{os.cpu_count()} x {cpu[1] if cpu else platform.machine()}",
         "memory_gib": round(int(memory[1]) / 1024 / 1024) if memory else 0,
         "kernel": kernel(platform.release()),

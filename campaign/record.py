@@ -9,7 +9,7 @@ import re
 import subprocess
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from enum import Enum
 from importlib.metadata import version
 from pathlib import Path
@@ -40,7 +40,7 @@ def about(code: str) -> dict[str, Any]:
         "format": FORMAT,
         "code": code,
         "commit": tested.commit(),
-        "date": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "versions": versions,
         "cores": os.cpu_count() or 1,
     }

@@ -7,7 +7,7 @@ import os
 import random
 import time
 import zipfile
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -47,7 +47,7 @@ def write(folder: Path, seed: int, span: timedelta = SPAN) -> tuple[int, int, in
     chance = random.Random(seed)
     folder.mkdir(parents=True)
     flights = _read()
-    began = datetime(2013, 1, 1, tzinfo=timezone.utc)
+    began = datetime(2013, 1, 1, tzinfo=UTC)
     last = flights["time"][-1].as_py()
     files = (last - began) // span + 1
     now = time.time()

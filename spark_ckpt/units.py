@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC
 from typing import Any
 
 _NUMBER = re.compile(r"([0-9]{1,18})\s*([a-z]*)")
@@ -73,8 +74,8 @@ def age_text(seconds: float) -> str:
 
 def time_text(millis: int) -> str:
     """A moment in UTC, to the second; `?` for one that no calendar has: it comes out of the storage."""
-    from datetime import datetime, timezone
+    from datetime import datetime
 
     if not 0 <= millis < LAST_MS:
         return "?"
-    return datetime.fromtimestamp(millis / 1000, timezone.utc).strftime("%Y-%m-%d %H:%M:%SZ")
+    return datetime.fromtimestamp(millis / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")

@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from email.utils import formatdate
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -302,6 +302,6 @@ class _Handler(BaseHTTPRequestHandler):
 def _entry(name: str, item: Found | None) -> str:
     if item is None:
         return f"<CommonPrefixes><Prefix>{escape(name)}</Prefix></CommonPrefixes>"
-    date = datetime.fromtimestamp(item.stored_s, timezone.utc).isoformat().replace("+00:00", "Z")
+    date = datetime.fromtimestamp(item.stored_s, UTC).isoformat().replace("+00:00", "Z")
     fields = f"<Key>{escape(name)}</Key><LastModified>{date}</LastModified><ETag>{escape(item.etag)}</ETag><Size>{item.size}</Size>"
     return f"<Contents>{fields}</Contents>"

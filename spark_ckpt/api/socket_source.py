@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
@@ -139,7 +139,7 @@ class SocketReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
         assert isinstance(partition, SocketLinesPartition)
         for text, received_s in partition.lines:
-            yield (text, datetime.fromtimestamp(received_s, timezone.utc)) if self._with_time else (text,)
+            yield (text, datetime.fromtimestamp(received_s, UTC)) if self._with_time else (text,)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         raise ConfigError(f"{NAME} has no end at which the trigger availableNow could stop; use a processingTime trigger")

@@ -6,7 +6,7 @@ import html
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from os import PathLike
 from typing import Any
 
@@ -116,7 +116,7 @@ def stream(url: str | PathLike[str], conf: Mapping[str, Any] | None = None, cloc
         past = epochs_past_latest(storage, reader, overview)
         checkpoints = tuple(map(_completed, listed(reader, overview)))
         owner = owner_text(overview.standing.claim) if overview.standing is not None else None
-        return Stream(reader.url, checkpoints, past, owner, overview.problem, datetime.fromtimestamp(clock(), timezone.utc))
+        return Stream(reader.url, checkpoints, past, owner, overview.problem, datetime.fromtimestamp(clock(), UTC))
 
 
 def _completed(one: Listed) -> CompletedCheckpoint:
@@ -127,7 +127,7 @@ def _completed(one: Listed) -> CompletedCheckpoint:
         name=checkpoint_name(one.found.id),
         url=one.url,
         epoch=one.found.id.epoch,
-        time=datetime.fromtimestamp(c.time_ms / 1000, timezone.utc) if c is not None and 0 <= c.time_ms < LAST_MS else None,
+        time=datetime.fromtimestamp(c.time_ms / 1000, UTC) if c is not None and 0 <= c.time_ms < LAST_MS else None,
         stores=len(c.snapshots) if c is not None else None,
         size=c.size if c is not None else None,
         new_bytes=new if isinstance(new, int) else None,

@@ -26,7 +26,8 @@ from spark_ckpt.stock.exporting import Exported
 from spark_ckpt.stock.layout import METADATA, CheckpointFormat, for_stock, is_changed, query_metadata, state_file
 from spark_ckpt.storage.base import PutResult, Slice, Storage
 from spark_ckpt.storage.file import FileStorage
-from spark_ckpt.stored.ranges import RangeDamagedError, is_long, near, read, read_to_file
+from spark_ckpt.stored.chosen_ranges import contents_of, to_file
+from spark_ckpt.stored.ranges import is_long, near
 
 MARK = "_spark_ckpt_export"
 """What is being written here, and is not complete."""
@@ -219,27 +220,16 @@ def _put_all(target: Storage, contents: Mapping[str, bytes], tell: Tell) -> None
 
 def _read(source: Storage, group: Sequence[Handle]) -> Iterable[memoryview]:
     try:
-        found = read(source, group)
+        yield from contents_of(source, group)
     except ObjectMissingError as e:
         raise _gone(e) from e
-    for one in found:
-        if one.damage is not None:
-            raise _damaged(source, one.damage)
-        yield one.data
 
 
 def _to_file(source: Storage, handle: Handle, path: Path) -> None:
     try:
-        read_to_file(source, handle, path)
-    except RangeDamagedError as e:
-        raise _damaged(source, e) from e
+        to_file(source, handle, path)
     except ObjectMissingError as e:
         raise _gone(e) from e
-
-
-def _damaged(source: Storage, damage: RangeDamagedError) -> DamagedError:
-    handle = damage.handle
-    return DamagedError(f"{handle.name} in {source.url_of(handle.object)} {damage.difference}; choose another checkpoint")
 
 
 def _gone(error: ObjectMissingError) -> ObjectMissingError:

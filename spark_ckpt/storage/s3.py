@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import closing, suppress
-from datetime import timezone
+from datetime import UTC
 from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import Any, TypeVar
@@ -330,7 +330,7 @@ def _date_of(answer: Any) -> int | None:
     """The server's clock, in milliseconds (RFC 9110, section 6.6.1)."""
     try:
         said = parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
-        return int(said.replace(tzinfo=said.tzinfo or timezone.utc).timestamp() * 1000)
+        return int(said.replace(tzinfo=said.tzinfo or UTC).timestamp() * 1000)
     except (KeyError, TypeError, ValueError, OverflowError):
         return None
 

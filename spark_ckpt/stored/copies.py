@@ -6,7 +6,7 @@ A copy holds the ranges that the checkpoint names and nothing else, each compare
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,10 +18,11 @@ from spark_ckpt.process import owner_only
 from spark_ckpt.process.scratch import temporary_folder
 from spark_ckpt.storage.base import PutResult, Slice, Storage
 from spark_ckpt.storage.file import FileStorage
+from spark_ckpt.stored.chosen_ranges import contents_of, to_file
 from spark_ckpt.stored.deletion import delete_checkpoints
 from spark_ckpt.stored.metadata.codec import encode_metadata
 from spark_ckpt.stored.metadata.reading import read_metadata
-from spark_ckpt.stored.ranges import IN_MEMORY, RangeDamagedError, is_long, near, read, read_to_file
+from spark_ckpt.stored.ranges import IN_MEMORY, is_long, near
 
 _THREADS = 4
 _OF_A_SAVEPOINT = ". If it is a savepoint, rename its folder: this is the name of a checkpoint"
@@ -85,14 +86,7 @@ def put_savepoint(target: Storage, made: Checkpoint) -> bool:
     """The same, but for somebody else's savepoint that is there: False, and nothing is changed."""
     content = encode_metadata(made)
     there = _all_there(target, made)
-    try:
-        stored = target.put_if_absent(METADATA_NAME, content) is PutResult.STORED
-    except StorageError:
-        if target.size(METADATA_NAME) is None:
-            raise
-        stored = False  # its answer was lost; or the maker of what is there has taken away what this one was just writing
-    # What is there may be this one.
-    if not stored and not _holds(target, content):
+    if not _stored(target, content) and not _holds(target, content):
         return False
     if not all(map(is_object, there)):
         return True
@@ -120,6 +114,16 @@ def _all_there(target: Storage, made: Checkpoint) -> frozenset[str]:
     if not made.objects <= there and target.size(METADATA_NAME) is None:
         raise ConflictError(f"what the savepoint at {target.url} is made of has been deleted meanwhile; make it again")
     return there
+
+
+def _stored(target: Storage, content: bytes) -> bool:
+    """Whether this put has certainly made what is there. Otherwise that may be this one still, or another's."""
+    try:
+        return target.put_if_absent(METADATA_NAME, content) is PutResult.STORED
+    except StorageError:
+        if target.size(METADATA_NAME) is None:
+            raise
+        return False  # its answer was lost; or the maker of what is there has taken away what this one was just writing
 
 
 def _holds(target: Storage, content: bytes) -> bool:
@@ -154,7 +158,7 @@ def store_savepoint(source: Storage, checkpoint: Checkpoint, target: Storage) ->
     if target.size(METADATA_NAME) is None:
         _copy(source, copies, target)
         _all_there(target, made)
-        if target.put_if_absent(METADATA_NAME, encode_metadata(made)) is PutResult.STORED:
+        if _stored(target, encode_metadata(made)):
             return made
     there = RestorePath.at(target.url).read(target)
     if replace(there, counters={}) != replace(made, counters={}):
@@ -250,37 +254,18 @@ def _copy(source: Storage, copies: Iterable[_Copy], target: Storage) -> None:
 
 def _copy_one(source: Storage, copy: _Copy, target: Storage, path: Path) -> None:
     if sum(h.length for h in copy.handles) <= IN_MEMORY:
-        target.put(copy.key, b"".join(data for group in near(copy.handles) for data in _read(source, group)))
+        target.put(copy.key, b"".join(data for group in near(copy.handles) for data in contents_of(source, group)))
         return
     pieces = []
     try:
         for number, group in enumerate(near(copy.handles)):
             pieces.append(path.with_suffix(f".{number}"))
-            _to_file(source, group, pieces[-1])
+            if is_long(group):
+                to_file(source, group[0], pieces[-1])
+            else:
+                with open(pieces[-1], "xb", opener=owner_only.opener) as file:
+                    file.writelines(contents_of(source, group))
         target.put_slices(copy.key, [Slice(piece, 0, piece.stat().st_size) for piece in pieces])
     finally:
         for piece in pieces:
             piece.unlink(missing_ok=True)
-
-
-def _to_file(source: Storage, group: Sequence[Handle], path: Path) -> None:
-    if not is_long(group):
-        with open(path, "xb", opener=owner_only.opener) as file:
-            file.writelines(_read(source, group))
-        return
-    try:
-        read_to_file(source, group[0], path)
-    except RangeDamagedError as error:
-        raise _damaged(source, error) from error
-
-
-def _read(source: Storage, group: Sequence[Handle]) -> Iterable[memoryview]:
-    for one in read(source, group):
-        if (damage := one.damage) is not None:
-            raise _damaged(source, damage)
-        yield one.data
-
-
-def _damaged(source: Storage, damage: RangeDamagedError) -> DamagedError:
-    handle = damage.handle
-    return DamagedError(f"{handle.name} in {source.url_of(handle.object)} {damage.difference}; choose another checkpoint")

@@ -7,7 +7,7 @@ import shutil
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import closing
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -64,7 +64,7 @@ def windows(events: Path) -> Counter[str]:
     for path in events.iterdir():
         for event in map(json.loads, path.read_text().splitlines()):
             ts = datetime.fromisoformat(event["ts"])
-            start = (ts - timedelta(seconds=ts.timestamp() % 300)).astimezone(timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
+            start = (ts - timedelta(seconds=ts.timestamp() % 300)).astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
             if event["key"] != "far":
                 n[start, event["key"]] += 1
                 total[start, event["key"]] += event["value"]

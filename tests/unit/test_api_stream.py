@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import venv
 from dataclasses import replace
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -111,7 +111,7 @@ def test_a_long_list_is_shown_in_part(url: str) -> None:
 
 
 def test_nothing_has_completed() -> None:
-    found = Stream("file:///x", (), None, None, None, datetime.now(timezone.utc))
+    found = Stream("file:///x", (), None, None, None, datetime.now(UTC))
     assert (repr(found), found.latest, found.age_s) == ("the stream at file:///x has no completed checkpoint", None, None)
     assert "<table>" not in found._repr_html_()
 

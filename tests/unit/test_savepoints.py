@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from spark_ckpt import paths
-from spark_ckpt.errors import ConfigError, ConflictError, DamagedError, ObjectMissingError, StorageError
+from spark_ckpt.errors import ConfigError, ConflictError, DamagedError, ObjectMissingError, OutcomeUnknownError, StorageError
 from spark_ckpt.model import Checkpoint, CheckpointId, Handle, HandleKind, Snapshot, StoreId
 from spark_ckpt.process.scratch import TEMPORARY
 from spark_ckpt.storage import Storage, open_storage
-from spark_ckpt.storage.base import LARGEST_READ
+from spark_ckpt.storage.base import LARGEST_READ, PutResult
 from spark_ckpt.storage.memory import MemoryStorage, wipe
 from spark_ckpt.stored.copies import RestorePath, delete_savepoint, import_objects, store_savepoint
 from spark_ckpt.stored.metadata.codec import decode_metadata, encode_metadata
@@ -80,6 +80,37 @@ def test_made_again_it_is_the_same_and_another_one_is_refused_and_changes_nothin
     with pytest.raises(ConflictError, match=r"another savepoint at .* choose another name"):
         store_savepoint(stream, fewer, target)
     assert [(s.key, target.get(s.key)) for s in target.list("")] == before
+
+
+class LosesAnswers(MemoryStorage):
+    """Of puts of `_metadata`."""
+
+    def put_if_absent(self, key: str, data: bytes) -> PutResult:
+        result = self._put(key, data)
+        if key == paths.METADATA_NAME:
+            raise OutcomeUnknownError(f"no answer to the put of {key}")
+        return result
+
+    def _put(self, key: str, data: bytes) -> PutResult:
+        return super().put_if_absent(key, data)
+
+
+class LosesRequests(LosesAnswers):
+    def _put(self, key: str, data: bytes) -> PutResult:
+        return PutResult.EXISTS if key == paths.METADATA_NAME else super()._put(key, data)
+
+
+def test_one_whose_answer_was_lost_is_known_for_its_own(stream: Storage) -> None:
+    with LosesAnswers("memory://target/deep/sp") as target:
+        made = store_savepoint(stream, written(stream, random.Random(SEED)), target)
+        assert RestorePath.at(target.url).read(target) == made
+    wipe("target")
+
+
+def test_one_that_is_not_there_when_the_answer_is_lost_is_not_made(stream: Storage) -> None:
+    with LosesRequests("memory://target/deep/sp") as target, pytest.raises(OutcomeUnknownError):
+        store_savepoint(stream, written(stream, random.Random(SEED)), target)
+    wipe("target")
 
 
 def test_two_at_once_in_one_folder_leave_the_first_intact(stream: Storage, target: Storage) -> None:

@@ -10,7 +10,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 
 import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict, DataSourceStreamReader
@@ -189,13 +189,13 @@ def test_log_lines_grow_rarer(server: LineServer, reader_of: Callable[..., Socke
 
 def test_the_time_of_arrival(server: LineServer, reader_of: Callable[..., SocketReader]) -> None:
     reader = reader_of(with_time=True)
-    before = datetime.now(timezone.utc)
+    before = datetime.now(UTC)
     connect(reader, server)
     server.send("a")
     epoch(reader, 0, 1)
     ((text, at),) = reader.read(*reader.partitions({"lines": 0}, {"lines": 1}))
     assert text == "a"
-    assert before <= at <= datetime.now(timezone.utc)
+    assert before <= at <= datetime.now(UTC)
 
 
 def test_what_nobody_takes_is_not_read(server: LineServer) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
-from datetime import date, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -89,7 +89,7 @@ def test_every_type_as_spark_itself_has_written_it() -> None:
         "string": "zürich €",
         "binary": b"\0\1\xff",
         "date": date(1969, 12, 31),
-        "timestamp": datetime(2023, 11, 14, 22, 13, 20, 1, tzinfo=timezone.utc),
+        "timestamp": datetime(2023, 11, 14, 22, 13, 20, 1, tzinfo=UTC),
         "ntz": datetime(1969, 12, 31, 23, 59, 59, 999_999),  # noqa: DTZ001 - without a zone
         "small": Decimal("-12345678.90"),
         "large": Decimal("-1234567890123456789012345678901234.5678"),
@@ -270,7 +270,7 @@ def test_avro_of_every_layout_as_spark_itself_has_written_it() -> None:
             "string": "zürich €",
             "binary": b"\0\1\xff",
             "date": date(1969, 12, 31),
-            "timestamp": datetime(2023, 11, 14, 22, 13, 20, 1, tzinfo=timezone.utc),
+            "timestamp": datetime(2023, 11, 14, 22, 13, 20, 1, tzinfo=UTC),
             "ntz": datetime(1969, 12, 31, 23, 59, 59, 999_999),  # noqa: DTZ001 - without a zone
             "small": Decimal("-12345678.90"),
             "large": Decimal("-1234567890123456789012345678901234.5678"),
@@ -306,7 +306,7 @@ def test_dates_and_times_that_python_has_not_are_text() -> None:
     family = Family("default", nested, VALUE, KeyLayout(KeyForm.PLAIN))
     key = _version(row(nested, [[10_000_000, 2**62, 0], [10_000_000, None, 0], [("a", 1)]]))
     assert Decoder(family, ROWS, has_families=False).key(key) == {
-        "one": {"day": "29349-01-26", "at": "148108-07-06T14:00:27.387904", "zoned": datetime(1970, 1, 1, tzinfo=timezone.utc)},
+        "one": {"day": "29349-01-26", "at": "148108-07-06T14:00:27.387904", "zoned": datetime(1970, 1, 1, tzinfo=UTC)},
         "days": ["29349-01-26", None, date(1970, 1, 1)],
         "map": [("a", 1)],
     }

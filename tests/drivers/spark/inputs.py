@@ -6,11 +6,11 @@ import json
 import os
 import random
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-START = datetime(2026, 1, 1, tzinfo=timezone.utc)
-FAR = datetime(2030, 1, 1, tzinfo=timezone.utc)
+START = datetime(2026, 1, 1, tzinfo=UTC)
+FAR = datetime(2030, 1, 1, tzinfo=UTC)
 FILES, MANY = 8, 24
 
 

@@ -193,7 +193,7 @@ def stream(tmp_path: Path) -> str:
 def test_between_any_two_checkpoints_of_a_stream(stream: str) -> None:
     names = {"run-1/chk-3": 4, "run-1/chk-4": 5, f"{stream}/savepoints/kept": 5, f"{stream}/run-00000001/chk-3/": 4}
     for since, files in names.items():
-        then, now = totals("1", files), totals("1", 6)
+        then, now = totals(files), totals(6)
         of: dict[str, dict[str, tuple[int, int]]] = {kind: {} for kind in ("insert", "update_preimage", "update_postimage", "delete")}
         for one in spark_ckpt.read_state(stream, since=since).to_table().to_pylist():
             of[one["_change_type"]][one["key"]["key"]] = (one["value"]["count"], one["value"]["sum"])
@@ -320,7 +320,7 @@ def test_what_a_function_has_changed_is_seen_before_the_query_starts(stream: str
 
     savepoint = spark_ckpt.transform_state(stream, 0, without_k1_and_k3_as_0)
     found = spark_ckpt.read_state(savepoint, since=f"{stream}/run-00000002/chk-5").to_table().to_pylist()
-    now = totals("1", 6)
+    now = totals(6)
     assert sorted((one["key"]["key"], one["_change_type"], one["value"]["count"]) for one in found) == [
         ("k1", "delete", now["k1"][0]),
         ("k3", "update_postimage", 0),

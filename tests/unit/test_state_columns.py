@@ -70,7 +70,7 @@ def test_a_column_is_added_with_its_default(stream: str, like: Put, capsys: pyte
     table = spark_ckpt.read_state(url).to_table()
     assert [(f.name, str(f.type)) for f in table.schema.field("value").type] == [("count", "int64"), ("sum", "int64"), ("most", "int64")]
     rows = {row["key"]["key"]: tuple(row["value"].values()) for row in table.to_pylist()}
-    assert rows == {key: (n, total, 7) for key, (n, total) in totals("1", 6).items()}
+    assert rows == {key: (n, total, 7) for key, (n, total) in totals(6).items()}
     before, made = stored(stream), stored(url)
     assert (made.id, made.log, made.claim, made.job) == (before.id, before.log, before.claim, before.job)
     assert made.files.keys() == before.files.keys()
@@ -89,7 +89,7 @@ def test_a_column_can_go_and_another_have_a_wider_type(stream: str, like: Put) -
 
     url = spark_ckpt.transform_state(stream, 0, without_count, like=like([("sum", "double")]))
     rows = {row["key"]["key"]: row["value"] for row in spark_ckpt.read_state(url).to_table().to_pylist()}
-    assert rows == {key: {"sum": float(total)} for key, (_, total) in totals("1", 6).items()}
+    assert rows == {key: {"sum": float(total)} for key, (_, total) in totals(6).items()}
 
 
 def test_a_batch_without_the_column_is_refused(stream: str, like: Put) -> None:

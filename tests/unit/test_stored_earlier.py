@@ -15,7 +15,7 @@ from tests.stored.earlier import QUERY, place
 JOB = {"operators": ["aggregate(key)"], "sources": ["FileSource"], "sink": "ForeachBatchSink"}
 
 
-@pytest.fixture(params=["1"])
+@pytest.fixture(params=list(QUERY))
 def version(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -33,7 +33,7 @@ def test_it_is_listed_shown_and_verified(version: str, tmp_path: Path, capsys: p
     assert [c["checkpoint"] for c in listed["checkpoints"]] == ["run-1/chk-3", "run-1/chk-4", "run-2/chk-5"]
     assert all(c["stores"] == 2 for c in listed["checkpoints"])
     status, shown = call(capsys, "show", stream)
-    assert (status, shown["epoch"], shown["query_id"]) == (0, 5, QUERY)
+    assert (status, shown["epoch"], shown["query_id"]) == (0, 5, QUERY[version])
     for path in (stream, f"{stream}/savepoints/kept"):
         status, verified = call(capsys, "verify", path, "--deep")
         assert (status, verified["intact"]) == (0, True)
@@ -43,8 +43,8 @@ def test_it_is_listed_shown_and_verified(version: str, tmp_path: Path, capsys: p
 
 def test_a_start_goes_on_from_it(version: str, jvm: Jvm, tmp_path: Path) -> None:
     place(version, tmp_path / "data" / "ckpt" / "orders")
-    one = jvm(query=QUERY)
-    assert one.ask("open", root=one.root, query_id=None)["query_id"] == QUERY
+    one = jvm(query=QUERY[version])
+    assert one.ask("open", root=one.root, query_id=None)["query_id"] == QUERY[version]
     started = one.ask("start", **{**one.start_fields(), "job": JOB})
     assert (started["run"], started["origin"], started["epoch"], started["planned"]) == (3, {"run": 2, "epoch": 5}, 6, [])
     sources = {f"sources/0/{name}" for name in ("3.compact", "4", "5.compact", "6")}
@@ -55,7 +55,7 @@ def test_a_start_goes_on_from_it(version: str, jvm: Jvm, tmp_path: Path) -> None
 
 def test_a_start_goes_back_to_its_savepoint(version: str, jvm: Jvm, tmp_path: Path) -> None:
     place(version, tmp_path / "data" / "ckpt" / "orders")
-    one = jvm(**{"query": QUERY, "restore.path": f"file://{tmp_path}/data/ckpt/orders/savepoints/kept"})
+    one = jvm(**{"query": QUERY[version], "restore.path": f"file://{tmp_path}/data/ckpt/orders/savepoints/kept"})
     started = one.ask("start", **{**one.start_fields(), "job": JOB})
     assert (started["origin"], started["epoch"]) == ({"run": 3, "epoch": 4}, 5)
     assert [planned["epoch"] for planned in started["planned"]] == [6]

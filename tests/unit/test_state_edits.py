@@ -88,7 +88,7 @@ def savepoints(stream: str) -> list[Path]:
 
 
 def test_keys_are_dropped_and_only_their_partitions_are_written_anew(stream: str, capsys: pytest.CaptureFixture[str]) -> None:
-    before, all_of_them = source(stream), totals("1", 6)
+    before, all_of_them = source(stream), totals(6)
     partition_of = {row["key"]["key"]: row["partition_id"] for row in spark_ckpt.read_state(stream).to_table().to_pylist()}
     url = spark_ckpt.transform_state(stream, 0, without("k1"))
     assert url.startswith(f"{stream}/savepoints/edited-")
@@ -140,7 +140,7 @@ def test_a_savepoint_is_changed_beside_itself(stream: str) -> None:
     first = spark_ckpt.transform_state(stream, 0, without("k0"), name="first")
     second = spark_ckpt.transform_state(first, 0, without("k1"), name="second")
     assert (first, second) == (f"{stream}/savepoints/first", f"{stream}/savepoints/second")
-    assert set(read(second)) == set(totals("1", 6)) - {"k0", "k1"}
+    assert set(read(second)) == set(totals(6)) - {"k0", "k1"}
 
 
 def renamed(batch: Batch, to: str) -> Batch:
@@ -177,7 +177,7 @@ def test_what_does_not_fit_is_named_and_leaves_no_savepoint(
         spark_ckpt.transform_state(stream, 0, function)
     assert savepoints(stream) == []
     assert list(tmp_path.glob(".spark-ckpt-*")) == []
-    assert read(stream) == totals("1", 6)
+    assert read(stream) == totals(6)
 
 
 def test_an_operator_that_begins_takes_no_rows(stream: str) -> None:

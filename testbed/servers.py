@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import socket
@@ -10,7 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -83,22 +84,35 @@ S3_KINDS = {kind.name: kind for kind in (VERSITYGW, MINIO)}
 
 def binary(kind: Kind) -> Path:
     """Raises UnavailableError."""
+    if (found := _found(kind)) is not None:
+        return found
+    BUILT.mkdir(exist_ok=True)
+    # A build takes minutes and all processors: whoever wants the same meanwhile waits, and finds it built.
+    with (BUILT / f"{kind.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return _found(kind) or (_from_npm(kind) if kind.package else _from_go(kind))
+
+
+def _found(kind: Kind) -> Path | None:
     found = shutil.which(kind.name, path=f"{os.environ.get('PATH', '')}{os.pathsep}{BUILT}")
-    if found is not None:
-        return Path(found)
-    if kind.package:
-        return _from_npm(kind)
+    return Path(found) if found is not None else None
+
+
+def _from_go(kind: Kind) -> Path:
+    """Raises UnavailableError."""
     go = shutil.which("go")
     if go is None:
         raise UnavailableError(f"{kind.name} is not on the PATH, and there is no Go to build it with: install one of the two")
-    BUILT.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=BUILT) as folder:
-        built = subprocess.run(
-            [go, "install", kind.module], env={**os.environ, "GOBIN": folder}, capture_output=True, text=True, timeout=BUILD_S, check=False
-        )
+        built = _run([go, "install", kind.module], {"GOBIN": folder})
         if built.returncode != 0:
             raise UnavailableError(f"{kind.name} is not on the PATH, and `go install {kind.module}` failed: {built.stderr.strip()[-300:]}")
         return (Path(folder) / (kind.built or kind.name)).rename(BUILT / kind.name)
+
+
+def _run(command: Sequence[str], env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    command = ending_with_starter(command)
+    return subprocess.run(command, env={**os.environ, **env}, capture_output=True, text=True, timeout=BUILD_S, check=False)
 
 
 def _from_npm(kind: Kind) -> Path:
@@ -109,14 +123,12 @@ def _from_npm(kind: Kind) -> Path:
     home = BUILT / kind.package
     program = home / "node_modules" / ".bin" / kind.name
     if not program.exists():
-        BUILT.mkdir(exist_ok=True)
         with tempfile.TemporaryDirectory(dir=BUILT) as folder:
             command = [npm, "install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", f"{folder}/new", kind.package]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=BUILD_S, check=False)
+            done = _run(command, {})
             if done.returncode != 0:
                 raise UnavailableError(f"{kind.name} is not on the PATH, and npm cannot get it: {done.stderr.strip()[-300:]}")
-            with suppress(OSError):  # another process has been faster
-                (Path(folder) / "new").rename(home)
+            (Path(folder) / "new").rename(home)
     return program
 
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import KafkaError, KafkaException, NewPartitions, NewTopic, Producer, TopicPartition
+from confluent_kafka.cimpl import Consumer, KafkaError, KafkaException, NewPartitions, NewTopic, Producer, TopicPartition
 
 from spark_ckpt import paths
 from spark_ckpt.stored.metadata.codec import decode_metadata
@@ -36,6 +36,14 @@ COMING = (
     KafkaError._TRANSPORT,
 )
 """What is worth asking again."""
+UNLED = (
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_PARTITION,
+    KafkaError._UNKNOWN_TOPIC,
+)
+"""Of a partition that was just made."""
 
 
 @contextmanager
@@ -130,9 +138,15 @@ class Topics:
                 return {(p.topic, p.partition): p.offset for p in answer.topic_partitions}
 
     def _learn(self, topic: str, partitions: int) -> None:
-        """Producers take no record for a partition of which they have not heard."""
+        """Producers take no record for a partition of which they have not heard, and a broker answers for one only when it leads it."""
         self._widths[topic] = partitions
         deadline = time.monotonic() + ANSWER_S
+        consumer = Consumer({**self._settings, "group.id": "of-nobody"})
+        try:
+            for partition in range(partitions):
+                _wait_for_the_leader(consumer, TopicPartition(topic, partition), deadline)
+        finally:
+            consumer.close()
         for producer in filter(None, (self._plain, self._transactional)):
             while len(producer.list_topics(topic, ANSWER_S).topics[topic].partitions) < partitions:
                 assert time.monotonic() < deadline, f"the broker does not show {partitions} partitions of {topic}"
@@ -259,3 +273,15 @@ def ends(offsets: bytes) -> dict[tuple[str, int], int]:
         for topic, partitions in json.loads(line).items():
             found.update({(topic, int(partition)): offset for partition, offset in partitions.items()})
     return found
+
+
+def _wait_for_the_leader(consumer: Consumer, of: TopicPartition, deadline: float) -> None:
+    while True:
+        try:
+            consumer.get_watermark_offsets(of, ANSWER_S)
+        except KafkaException as e:
+            if e.args[0].code() not in UNLED or time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+        else:
+            return

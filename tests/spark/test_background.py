@@ -163,9 +163,9 @@ def test_a_storage_that_is_away_slows_the_query_and_costs_neither_disk_nor_rows(
         # The one that covers for an epoch whose tasks wait for the spool is one more than maxConcurrent.
         assert pending(steady.heard("fat")) <= 2 + 1
         assert pending([event for event in steady.heard("fat") if not event["late"]]) <= 2
-        # What has been stored does not stay for long either. Spark keeps the newest full snapshot that is ten versions old (RocksDBFileManager,
-        # deleteOldVersions) and what came since: (1) that is the one before the newest, (2) a next one is due, (3) a maintenance writes it,
-        # (4) the one after that deletes.
+        # What has been stored does not stay for long either. Spark keeps the newest full snapshot that is ten versions old, and what came
+        # since (RocksDBFileManager.deleteOldVersions): (1) that is the one before the newest, (2) a next one is due, (3) a maintenance
+        # writes it, (4) the one after that deletes.
         steady.until_epochs("fat", max(1, EPOCHS - steady.committed("fat")))
         before = steady.committed("fat")
         time.sleep(2 * MAINTENANCE_S)

@@ -55,15 +55,15 @@ class BarrierRocksDB(store: StoreFolder, parts: EngineParts) extends HookedRocks
   private val isClosed = new AtomicBoolean
   // Held while a full snapshot is written: one at a time, and none of a store that is closed.
   private val snapshots = new Object
-  private var chainFrom = -1L
-  private var changelogBytes = 0L
+  private val chain = new LoadedChain(store.dir)
   @volatile private var mayOwe = false
   // Counts up where a commit begins and where it ends: odd in between.
   private val commitSteps = new AtomicLong
 
   override protected def loads(version: Long, uid: Option[String], readOnly: Boolean, empty: Boolean): RocksDB = {
     val before = commitSteps.get
-    if (!isLoaded(version, uid)) settle()
+    val fromFiles = !isLoaded(version, uid)
+    if (fromFiles) settle()
     abandoned.loads(barrier().run, version)
     uid.filterNot(id => isLoaded(version, Some(id))).foreach { id =>
       val at = barrier()
@@ -80,6 +80,7 @@ class BarrierRocksDB(store: StoreFolder, parts: EngineParts) extends HookedRocks
           throw e
       }
     if (before % 2 != 0 || commitSteps.get != before) settleOthers()
+    if (fromFiles) chain.loaded(lineage)
     loadedAtMs = System.currentTimeMillis()
     loaded
   }
@@ -119,10 +120,10 @@ class BarrierRocksDB(store: StoreFolder, parts: EngineParts) extends HookedRocks
    * this one looked what there is to settle, and waited. What is loaded by now keeps its lineage.
    */
   private def settleOthers(): Unit = snapshots.synchronized {
-    val lineage = lineageManager.getLineageForCurrVersion()
+    val kept = lineage
     mayOwe = true
     settle()
-    lineageManager.resetLineage(lineage)
+    lineageManager.resetLineage(kept)
   }
 
   private def bring(at: Barrier, version: Long, uid: String): Unit = if (!isLoaded(version, Some(uid)) && !store.has(version, uid)) fetch(at, version, uid)
@@ -133,7 +134,7 @@ class BarrierRocksDB(store: StoreFolder, parts: EngineParts) extends HookedRocks
     mayOwe = true
     commitSteps.incrementAndGet()
     val result =
-      try ExecutorSide.onDisk(sparkCommits(full || at.version.nonEmpty || at.begins(store.operator)))
+      try ExecutorSide.onDisk(sparkCommits(full || at.version.nonEmpty || at.begins(store.operator) || chain.endsNow(lineage)))
       finally {
         mayOwe = true // another task may have settled meanwhile, before there was anything
         commitSteps.incrementAndGet()
@@ -154,20 +155,11 @@ class BarrierRocksDB(store: StoreFolder, parts: EngineParts) extends HookedRocks
     at.sparse.foreach(Json.put(message, "sparse", _))
     Json.put(message, "num_keys", if (parts.conf.trackTotalNumberOfRows) metricsOpt.map(_.numUncommittedKeys) else None)
     ExecutorSide.committed(uid, message)
-    grown(version, uid)
+    if (chain.committed(lineage, metricsOpt.map(_.totalSSTFilesBytes).getOrElse(0L)).isTooDear) SnapshotTurns.ask(this)
     result
   }
 
-  private def grown(version: Long, uid: String): Unit = {
-    val full = newestSnapshot
-    if (full != chainFrom) {
-      chainFrom = full
-      changelogBytes = 0
-    }
-    changelogBytes += new File(store.dir, s"${version}_$uid.changelog").length()
-    val fullBytes = metricsOpt.map(_.totalSSTFilesBytes).getOrElse(0L)
-    if (ChainCost(version - math.max(0L, full), changelogBytes, fullBytes).isTooDear) SnapshotTurns.ask(this)
-  }
+  private def lineage: Array[LineageItem] = lineageManager.getLineageForCurrVersion()
 
   override protected def maintains(): Unit = snapshots.synchronized(sparkMaintains())
 

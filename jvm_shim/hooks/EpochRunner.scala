@@ -30,7 +30,9 @@ class EpochRunner(query: MicroBatchExecution, stream: DriverStream, beginning: R
   private var ranEpoch = false
   private var switching = false
   private var origin = stream.origin
-  stream.interrupt = () => if (stream.realTime) query.sparkSession.sparkContext.cancelJobGroup(query.runId.toString, "the query is to end")
+  // The next batch may be on its way, between its barrier and its job, and lasts for minutes.
+  stream.interrupt = () =>
+    if (stream.realTime) query.sparkSession.sparkContext.cancelJobGroupAndFutureJobs(query.runId.toString, "the query is to end")
 
   override def setNextBatch(ctx: MicroBatchExecutionContext): Unit = {
     next = ctx
@@ -52,8 +54,10 @@ class EpochRunner(query: MicroBatchExecution, stream: DriverStream, beginning: R
       switching = false
       inner.execute(step)
       if (switching && query.isActive) {
-        stream.finish(stopping = false)
-        return false
+        // Who asks for the end while the last checkpoint is awaited is answered with it, and by the time of that answer the query has to end.
+        stopped = stream.finish(stopping = false).nonEmpty
+        stream.ended = stopped
+        if (!stopped) return false
       }
       // Trigger.Once runs one epoch; those that were planned before it must not wait for as many starts.
       while (isOnce && !stream.ended && query.isActive && (planned.contains(next.batchId) || stream.stopRequest.nonEmpty)) inner.execute(step)

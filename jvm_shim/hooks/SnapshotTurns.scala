@@ -8,33 +8,6 @@ import scala.util.control.NonFatal
 import org.apache.spark.internal.Logging
 
 /**
- * What it costs to load a store from its newest full snapshot and the changelogs since. Rates are those of Spark's engine on one core, to an
- * order of magnitude; what follows from them is compared with each other only.
- */
-final case class ChainCost(changelogs: Long, changelogBytes: Long, fullBytes: Long) {
-  import ChainCost._
-
-  def replayMs: Double = changelogs * ChangelogMs + changelogBytes / ReplayBytesPerMs
-  def loadMs: Double = SnapshotMs + fullBytes / LoadBytesPerMs
-
-  /**
-   * A full snapshot is worth its upload when it loads faster than the chain replays, and when the changelogs since the last one are so many
-   * bytes that one more, even if all of it is new, adds a third to them at most.
-   */
-  def isTooDear: Boolean = replayMs > loadMs && changelogBytes >= BytesForOne * (fullBytes + ZipBytes)
-}
-
-object ChainCost {
-  private val ChangelogMs = 1.0
-  private val SnapshotMs = 10.0
-  private val ReplayBytesPerMs = 20e3
-  private val LoadBytesPerMs = 200e3
-  private val BytesForOne = 3L
-  /** Of a snapshot beside its SST files: RocksDB's own small files. */
-  private val ZipBytes = 8L << 10
-}
-
-/**
  * Chains of changelogs are kept short by what they cost, not by Spark's clock alone (`stateStore.maintenanceInterval`, 60 s): with epochs of a
  * tenth of a second hundreds of changelogs lie between two of its rounds, and each of them carries the names of all before it.
  *

@@ -65,9 +65,6 @@ abstract class SpoolRocksDB private (root: String, parts: EngineParts, override 
 
   def this(root: String, parts: EngineParts) = this(root, parts, new SpoolFiles(root, FileParts(
     Utils.createTempDir(parts.localRootDir.getAbsolutePath, "fileManager"), parts.hadoopConf, parts.conf.compressionCodec, parts.loggingId)))
-
-  /** Of the newest full snapshot that was written, or loaded. */
-  def newestSnapshot: Long = fileManager.newestSnapshot
 }
 
 /** What Spark makes a file manager of, beside the folder of its files. */
@@ -77,35 +74,12 @@ final case class FileParts(localTempDir: File, hadoopConf: Configuration, codecN
 abstract class HookedFiles(dfsRootDir: String, parts: FileParts)
   extends RocksDBFileManager(dfsRootDir, parts.localTempDir, HookedFiles.linking(parts.hadoopConf), parts.codecName, parts.loggingId) {
 
-  @volatile var newestSnapshot: Long = -1L
-
   /** Before Spark deletes versions that it needs no more. */
   protected def deletes(): Unit
 
   override def deleteOldVersions(numVersionsToRetain: Int, minVersionsToDelete: Long): Unit = {
     deletes()
     super.deleteOldVersions(numVersionsToRetain, minVersionsToDelete)
-  }
-
-  override def saveCheckpointToDfs(
-      checkpointDir: File,
-      version: Long,
-      numKeys: Long,
-      numInternalKeys: Long,
-      fileMapping: collection.Map[String, RocksDBSnapshotFile],
-      columnFamilyMapping: Option[collection.Map[String, ColumnFamilyInfo]],
-      maxColumnFamilyId: Option[Short],
-      checkpointUniqueId: Option[String]): Unit = {
-    super.saveCheckpointToDfs(
-      checkpointDir, version, numKeys, numInternalKeys, fileMapping, columnFamilyMapping, maxColumnFamilyId, checkpointUniqueId)
-    newestSnapshot = math.max(newestSnapshot, version)
-  }
-
-  override def loadCheckpointFromDfs(
-      version: Long, localDir: File, mapping: RocksDBFileMapping, uniqueId: Option[String]): RocksDBCheckpointMetadata = {
-    val loaded = super.loadCheckpointFromDfs(version, localDir, mapping, uniqueId)
-    newestSnapshot = version
-    loaded
   }
 }
 

@@ -47,9 +47,6 @@ abstract class SpoolRocksDB(root: String, parts: EngineParts)
   override def createFileManager(
       dfsRootDir: String, localTempDir: File, hadoopConf: Configuration, codecName: String, loggingId: String, storeConf: StateStoreConf)
     : RocksDBFileManager = new SpoolFiles(dfsRootDir, FileParts(localTempDir, hadoopConf, codecName, loggingId, storeConf))
-
-  /** Of the newest full snapshot that was written, or loaded. */
-  def newestSnapshot: Long = lastUploadedSnapshotVersion.get()
 }
 
 /** What Spark makes a file manager of, beside the folder of its files. */

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from spark_ckpt import paths
 from spark_ckpt.model import HandleKind
 from spark_ckpt.storage import S3Options, open_storage
 from spark_ckpt.stored.reading import StreamReader
@@ -18,12 +19,12 @@ from tests.drivers.spark.steady_trial import Steady
 
 pytestmark = [pytest.mark.spark, pytest.mark.campaign, pytest.mark.timeout(400)]
 
-EPOCHS = 80
+EPOCHS, STARTS = 80, 24
 
 
-def kinds(s3: Server, url: str) -> list[Counter[HandleKind]]:
+def kinds(url: str, s3: S3Options | None = None) -> list[Counter[HandleKind]]:
     """Of the files of each store in the newest checkpoint, how many are of which kind."""
-    with closing(open_storage(url, S3Options(s3.proxy.endpoint, "us-east-1", True))) as storage:
+    with closing(open_storage(url, s3)) as storage:
         reader = StreamReader(storage)
         newest = reader.read(max(c for c, _ in reader.checkpoints()))
     return [Counter(handle.kind for handle in snapshot.handles) for snapshot in newest.snapshots]
@@ -38,7 +39,7 @@ def test_short_epochs_have_short_chains_and_state_comes_back_from_them(
     app = steady.start(maintenance="10h")
     steady.until(lambda: steady.committed("thin") >= EPOCHS, "many epochs", 240)
     app.kill()
-    found = kinds(s3, steady.stream("thin"))
+    found = kinds(steady.stream("thin"), S3Options(s3.proxy.endpoint, "us-east-1", True))
     assert all(files[HandleKind.SNAPSHOT] == 1 for files in found), found
     assert all(files[HandleKind.CHANGELOG] < EPOCHS * 3 // 4 for files in found), found
     shutil.rmtree(steady.locations)
@@ -48,3 +49,14 @@ def test_short_epochs_have_short_chains_and_state_comes_back_from_them(
     steady.tell("end")
     steady.app.expect_success()
     assert len(steady.numbers("thin")) > 3 * EPOCHS
+
+
+def test_a_job_that_runs_one_epoch_a_start_has_short_chains_too(start: Start, tmp_path: Path) -> None:
+    """A full snapshot that is written behind its only commit is in no checkpoint, and the next start may be on another machine."""
+    storage, location = f"file://{tmp_path}/storage", tmp_path / "location"
+    args = (str(STARTS), "300", str(tmp_path / "in"), str(location))
+    conf = {"spark.sql.shuffle.partitions": "1", "spark.sql.streaming.stateStore.maintenanceInterval": "10h"}
+    start("one_epoch_starts.py", *args, storage=storage, conf=conf).expect_success()
+    [files] = kinds(paths.stream_url(storage, f"file:{location}"))
+    assert files[HandleKind.SNAPSHOT] == 1, files
+    assert files[HandleKind.CHANGELOG] < STARTS * 3 // 4, files

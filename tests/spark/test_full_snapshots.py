@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -38,3 +39,33 @@ def test_a_full_snapshot_is_asked_for_when_the_chain_is_dearer_and_has_paid_for_
     assert not is_too_dear(50, large, large)
     assert is_too_dear(50, 3 * (large + zipped), large)
     assert not is_too_dear(50, zipped, 0), "a snapshot of nothing has some KB too"
+    assert not is_too_dear(199, large, large)
+    assert is_too_dear(200, large, large), "a changelog names all before it, and can name some 800"
+
+
+def test_a_chain_that_was_loaded_counts_and_the_next_commit_ends_a_dear_one(java: Any, tmp_path: Path) -> None:
+    state = java.org.apache.spark.sql.execution.streaming.state
+
+    def lineage(*versions: int) -> Any:
+        kind = java.java.lang.Class.forName("org.apache.spark.sql.execution.streaming.state.LineageItem")
+        items = java.java.lang.reflect.Array.newInstance(kind, len(versions))
+        for n, version in enumerate(versions):
+            items[n] = state.LineageItem(version, f"uid{version}")
+        return items
+
+    for version in (*range(1, 31), 32, 33):
+        (tmp_path / f"{version}_uid{version}.changelog").write_bytes(bytes(2_000))
+    chain = state.ckpt.LoadedChain(java.java.io.File(str(tmp_path)))
+    chain.loaded(lineage(*range(1, 11)))
+    assert not chain.endsNow(lineage(*range(1, 11))), "ten changelogs are replayed as soon"
+    chain.loaded(lineage(*range(1, 31)))
+    assert chain.endsNow(lineage(*range(1, 31)))
+    (tmp_path / "31_uid31.zip").touch()
+    assert (chain.committed(lineage(31), 5_000).changelogBytes(), chain.endsNow(lineage(31))) == (0, False)
+    assert chain.committed(lineage(31, 32), 5_000).changelogBytes() == 2_000
+    assert chain.committed(lineage(31, 32, 33), 5_000).changelogBytes() == 4_000
+    (tmp_path / "SSTs").mkdir()
+    (tmp_path / "SSTs" / "1.sst").write_bytes(bytes(100_000))
+    chain.loaded(lineage(*range(1, 31)))
+    assert not chain.endsNow(lineage(*range(1, 31))), "a snapshot of that size has not paid yet"
+    assert chain.endsNow(lineage(*range(1, 501))), "there is no room for many more names"

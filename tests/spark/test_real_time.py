@@ -3,6 +3,7 @@ lost, the state is that of a batch query, and what comes twice comes from behind
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,14 +14,18 @@ import pytest
 import spark_ckpt
 from spark_ckpt.errors import CheckpointError
 from testbed.kafka import KafkaBroker
+from testbed.lossy_proxy import Wire, WireFault
 from tests.drivers.command_line import call
 from tests.drivers.spark.harness import Start
 from tests.drivers.spark.real_time import RealTimeTrial, feed
+from tests.drivers.spark.s3_server import REGION, Server
 from tests.drivers.spark.sightings import lines
 from tests.drivers.spark.tab import checked, get, text
 from tests.drivers.spark.topics import Topics, broker_or_skip
 
 pytestmark = [pytest.mark.spark, pytest.mark.campaign, pytest.mark.timeout(600)]
+
+METADATA = re.compile(r"^PUT \S*/_metadata")
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +72,33 @@ def test_a_stream_goes_back_and_forth_between_triggers(trial: RealTimeTrial) -> 
     trial.wait()
     trial.wait_for_state()
     assert trial.checkpoints[-1] > at
+    trial.stop()
+
+
+def test_who_asks_for_the_end_while_micro_batches_become_real_time_gets_it(
+    start: Start, broker: KafkaBroker, s3: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The query waits for the checkpoint of its last micro-batch then, and that for the storage."""
+    for name, value in {**s3.env, "AWS_ENDPOINT_URL_S3": s3.proxy.endpoint, "AWS_REGION": REGION}.items():
+        monkeypatch.setenv(name, value)
+    trial = RealTimeTrial(start, Topics(broker), tmp_path, "becoming-in", "becoming-out", s3=s3)
+    trial.produce(100)
+    trial.start({"spark.ckpt.interval": "1h"}, trigger="processingTime", every="1 second")
+    trial.wait()
+    trial.produce(50)
+    trial.wait()
+    trial.lose_the_machine()
+    s3.proxy.inject(WireFault(Wire.DELAY, METADATA.pattern, times=None, delay_s=12))
+    app = trial.start({"spark.ckpt.interval": "1h"})
+    app.until(lambda: any(METADATA.search(line) for line in s3.proxy.requests), "a checkpoint that is being stored")
+    ended = spark_ckpt.savepoint(trial.stream, stop=True)
+    s3.proxy.heal()
+    app.expect_success(60)
+    assert trial.state_of(ended) == trial.expected()
+    trial.produce(50)
+    trial.start({"spark.ckpt.restore.path": ended})
+    trial.wait()
+    trial.wait_for_state()
     trial.stop()
 
 

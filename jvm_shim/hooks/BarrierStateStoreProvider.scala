@@ -55,7 +55,7 @@ class BarrierRocksDB(store: StoreFolder, parts: EngineParts) extends HookedRocks
   private val isClosed = new AtomicBoolean
   // Held while a full snapshot is written: one at a time, and none of a store that is closed.
   private val snapshots = new Object
-  private val chain = new LoadedChain(store.dir)
+  private val chain = new LoadedChain(store.dir, store.partition)
   @volatile private var mayOwe = false
   // Counts up where a commit begins and where it ends: odd in between.
   private val commitSteps = new AtomicLong

@@ -18,7 +18,7 @@ final case class ChainCost(changelogs: Long, changelogBytes: Long, fullBytes: Lo
    * A full snapshot is worth its upload when it loads faster than the chain replays, and when the changelogs since the last one are so many
    * bytes that one more, even if all of it is new, adds a third to them at most. And whatever it costs, when the chain is long.
    */
-  def isTooDear: Boolean = changelogs >= Long || (replayMs > loadMs && changelogBytes >= BytesForOne * (fullBytes + ZipBytes))
+  def isTooDear: Boolean = changelogs >= Due || (replayMs > loadMs && changelogBytes >= BytesForOne * (fullBytes + ZipBytes))
 }
 
 object ChainCost {
@@ -31,26 +31,34 @@ object ChainCost {
   private val ZipBytes = 8L << 10
 
   /** Each changelog names all versions of its chain, some 76 bytes each: of two hundred changelogs these names alone are 1.5 MB. */
-  val Long = 200L
+  private val Due = 200L
   /** No changelog can name more than 65,535 bytes of them (StateStoreChangelogWriter.writeLineage, by DataOutputStream.writeUTF). */
-  val Longest = 500L
+  val Overdue = 500L
 }
 
-/** The chain that a store has loaded, whose changelogs lie in `folder`. A `lineage` is the engine's: the version of the full snapshot, and all since. */
-class LoadedChain(folder: File) {
+/**
+ * The chain that a store of this partition has loaded, whose changelogs lie in `folder`. A `lineage` is the engine's: the version of the full
+ * snapshot, and all since.
+ */
+class LoadedChain(folder: File, partition: Int) {
+  import LoadedChain._
+
   private var from = -1L
   private var bytes = 0L
   private var isDear = false
 
-  /** From files: an application that commits no second time has no other moment for a full snapshot than its first commit. */
+  /**
+   * From files: an application that commits no second time has no other moment for a full snapshot than its first commit. How large that will
+   * be is not known before: what the changelogs since the last one hold is not in it. So it is not for a short chain, however large.
+   */
   def loaded(lineage: Array[LineageItem]): Unit = synchronized {
     measure(lineage)
     val full = Option(new File(folder, "SSTs").listFiles()).toSeq.flatten.map(_.length()).sum
-    isDear = ChainCost(lineage.length, bytes, full).isTooDear
+    isDear = lineage.length >= Few + partition % Few && ChainCost(lineage.length, bytes, full).isTooDear
   }
 
   /** Has the next commit to be a full snapshot? One that is asked for of a store that lives on has had its time by then. */
-  def endsNow(lineage: Array[LineageItem]): Boolean = synchronized(isDear || lineage.length >= ChainCost.Longest)
+  def endsNow(lineage: Array[LineageItem]): Boolean = synchronized(isDear || lineage.length >= ChainCost.Overdue)
 
   /** After a commit: what the chain costs now. */
   def committed(lineage: Array[LineageItem], fullBytes: Long): ChainCost = synchronized {
@@ -65,4 +73,9 @@ class LoadedChain(folder: File) {
   }
 
   private def size(item: LineageItem): Long = new File(folder, s"${item.version}_${item.checkpointUniqueId}.changelog").length()
+}
+
+object LoadedChain {
+  /** A start loads so many changelogs in no time. Twice as many are the limit of some partitions: not all have their snapshots in one epoch. */
+  private val Few = 32
 }

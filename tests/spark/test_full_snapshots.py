@@ -53,19 +53,24 @@ def test_a_chain_that_was_loaded_counts_and_the_next_commit_ends_a_dear_one(java
             items[n] = state.LineageItem(version, f"uid{version}")
         return items
 
-    for version in (*range(1, 31), 32, 33):
+    for version in (*range(1, 41), 42, 43):
         (tmp_path / f"{version}_uid{version}.changelog").write_bytes(bytes(2_000))
-    chain = state.ckpt.LoadedChain(java.java.io.File(str(tmp_path)))
-    chain.loaded(lineage(*range(1, 11)))
-    assert not chain.endsNow(lineage(*range(1, 11))), "ten changelogs are replayed as soon"
-    chain.loaded(lineage(*range(1, 31)))
-    assert chain.endsNow(lineage(*range(1, 31)))
-    (tmp_path / "31_uid31.zip").touch()
-    assert (chain.committed(lineage(31), 5_000).changelogBytes(), chain.endsNow(lineage(31))) == (0, False)
-    assert chain.committed(lineage(31, 32), 5_000).changelogBytes() == 2_000
-    assert chain.committed(lineage(31, 32, 33), 5_000).changelogBytes() == 4_000
+    chain = state.ckpt.LoadedChain(java.java.io.File(str(tmp_path)), 5)
+
+    def ends_now(*versions: int) -> bool:
+        chain.loaded(lineage(*versions))
+        return bool(chain.endsNow(lineage(*versions)))
+
+    assert not ends_now(*range(1, 37)), "other partitions have theirs now, and this one in the next start"
+    assert ends_now(*range(1, 38))
+    (tmp_path / "41_uid41.zip").touch()
+    assert (chain.committed(lineage(41), 5_000).changelogBytes(), chain.endsNow(lineage(41))) == (0, False)
+    assert chain.committed(lineage(41, 42), 5_000).changelogBytes() == 2_000
+    assert chain.committed(lineage(41, 42, 43), 5_000).changelogBytes() == 4_000
+    (tmp_path / "1_uid1.changelog").write_bytes(bytes(10_000_000))
+    assert not ends_now(1), "all that there is was loaded at once, and a snapshot has to be as large"
     (tmp_path / "SSTs").mkdir()
-    (tmp_path / "SSTs" / "1.sst").write_bytes(bytes(100_000))
-    chain.loaded(lineage(*range(1, 31)))
-    assert not chain.endsNow(lineage(*range(1, 31))), "a snapshot of that size has not paid yet"
+    (tmp_path / "SSTs" / "1.sst").write_bytes(bytes(10_000_000))
+    assert not ends_now(*range(1, 41)), "a snapshot of that size has not paid yet"
+    assert ends_now(*range(1, 201)), "a changelog names all before it"
     assert chain.endsNow(lineage(*range(1, 501))), "there is no room for many more names"

@@ -12,6 +12,7 @@ import re
 import shutil
 import tempfile
 import zipfile
+from importlib.util import MAGIC_NUMBER
 from pathlib import Path
 from py_compile import PycInvalidationMode
 
@@ -25,10 +26,15 @@ def compile_into(file: Path) -> None:
     with tempfile.TemporaryDirectory(dir=file.parent) as name:
         folder = Path(name) / "modules"
         with zipfile.ZipFile(file) as sources:
+            if any(name.endswith(".pyc") and sources.read(name).startswith(MAGIC_NUMBER) for name in sources.namelist()):
+                return
             sources.extractall(folder)
         # Not by time: a ZIP file's times are local, and no job of the tests has to have the time zone of whoever ran this.
         by_hash = PycInvalidationMode.UNCHECKED_HASH
-        compileall.compile_dir(folder, quiet=2, legacy=True, rx=_TESTS, stripdir=str(folder), invalidation_mode=by_hash)
+        # PySpark knows its own frames by the path that they have in the file (errors/utils.py).
+        compileall.compile_dir(
+            folder, quiet=2, legacy=True, rx=_TESTS, stripdir=str(folder), prependdir=str(file), invalidation_mode=by_hash
+        )
         Path(shutil.make_archive(str(folder), "zip", folder)).replace(file)
 
 

@@ -48,13 +48,13 @@ class LoadedChain(folder: File, partition: Int) {
   private var isDear = false
 
   /**
-   * From files: an application that commits no second time has no other moment for a full snapshot than its first commit. How large that will
-   * be is not known before: what the changelogs since the last one hold is not in it. So it is not for a short chain, however large.
+   * From files: an application that commits no second time has no other moment for a full snapshot than its first commit. Where there is none
+   * yet, all that the store holds is in its changelogs, and a first one may be as large as they are: not for a few of them.
    */
   def loaded(lineage: Array[LineageItem]): Unit = synchronized {
     measure(lineage)
     val full = Option(new File(folder, "SSTs").listFiles()).toSeq.flatten.map(_.length()).sum
-    isDear = lineage.length >= Few + partition % Few && ChainCost(lineage.length, bytes, full).isTooDear
+    isDear = ChainCost(lineage.length, bytes, full).isTooDear && (full > 0 || lineage.length >= Few + partition % Few)
   }
 
   /** Has the next commit to be a full snapshot? One that is asked for of a store that lives on has had its time by then. */
@@ -72,10 +72,14 @@ class LoadedChain(folder: File, partition: Int) {
     bytes = lineage.map(size).sum
   }
 
-  private def size(item: LineageItem): Long = new File(folder, s"${item.version}_${item.checkpointUniqueId}.changelog").length()
+  // The changelog that lies beside a full snapshot is not replayed.
+  private def size(item: LineageItem): Long = {
+    val name = s"${item.version}_${item.checkpointUniqueId}"
+    if (new File(folder, s"$name.zip").exists()) 0L else new File(folder, s"$name.changelog").length()
+  }
 }
 
 object LoadedChain {
-  /** A start loads so many changelogs in no time. Twice as many are the limit of some partitions: not all have their snapshots in one epoch. */
+  /** Stores that have all begun together get their first full snapshots in different starts. */
   private val Few = 32
 }

@@ -43,34 +43,48 @@ def test_a_full_snapshot_is_asked_for_when_the_chain_is_dearer_and_has_paid_for_
     assert is_too_dear(200, large, large), "a changelog names all before it, and can name some 800"
 
 
+def lineage(java: Any, *versions: int) -> Any:
+    kind = java.java.lang.Class.forName("org.apache.spark.sql.execution.streaming.state.LineageItem")
+    items = java.java.lang.reflect.Array.newInstance(kind, len(versions))
+    for n, version in enumerate(versions):
+        items[n] = java.org.apache.spark.sql.execution.streaming.state.LineageItem(version, f"uid{version}")
+    return items
+
+
 def test_a_chain_that_was_loaded_counts_and_the_next_commit_ends_a_dear_one(java: Any, tmp_path: Path) -> None:
-    state = java.org.apache.spark.sql.execution.streaming.state
-
-    def lineage(*versions: int) -> Any:
-        kind = java.java.lang.Class.forName("org.apache.spark.sql.execution.streaming.state.LineageItem")
-        items = java.java.lang.reflect.Array.newInstance(kind, len(versions))
-        for n, version in enumerate(versions):
-            items[n] = state.LineageItem(version, f"uid{version}")
-        return items
-
     for version in (*range(1, 41), 42, 43):
         (tmp_path / f"{version}_uid{version}.changelog").write_bytes(bytes(2_000))
-    chain = state.ckpt.LoadedChain(java.java.io.File(str(tmp_path)), 5)
+    chain = java.org.apache.spark.sql.execution.streaming.state.ckpt.LoadedChain(java.java.io.File(str(tmp_path)), 5)
 
     def ends_now(*versions: int) -> bool:
-        chain.loaded(lineage(*versions))
-        return bool(chain.endsNow(lineage(*versions)))
+        chain.loaded(lineage(java, *versions))
+        return bool(chain.endsNow(lineage(java, *versions)))
 
     assert not ends_now(*range(1, 37)), "other partitions have theirs now, and this one in the next start"
     assert ends_now(*range(1, 38))
     (tmp_path / "41_uid41.zip").touch()
-    assert (chain.committed(lineage(41), 5_000).changelogBytes(), chain.endsNow(lineage(41))) == (0, False)
-    assert chain.committed(lineage(41, 42), 5_000).changelogBytes() == 2_000
-    assert chain.committed(lineage(41, 42, 43), 5_000).changelogBytes() == 4_000
+    (tmp_path / "41_uid41.changelog").write_bytes(bytes(2_000))
+    assert (chain.committed(lineage(java, 41), 5_000).changelogBytes(), chain.endsNow(lineage(java, 41))) == (0, False)
+    assert chain.committed(lineage(java, 41, 42), 5_000).changelogBytes() == 2_000
+    assert chain.committed(lineage(java, 41, 42, 43), 5_000).changelogBytes() == 4_000
     (tmp_path / "1_uid1.changelog").write_bytes(bytes(10_000_000))
     assert not ends_now(1), "all that there is was loaded at once, and a snapshot has to be as large"
     (tmp_path / "SSTs").mkdir()
     (tmp_path / "SSTs" / "1.sst").write_bytes(bytes(10_000_000))
     assert not ends_now(*range(1, 41)), "a snapshot of that size has not paid yet"
+    assert not chain.endsNow(lineage(java, *range(1, 500)))
+    assert chain.endsNow(lineage(java, *range(1, 501))), "there is no room for many more names"
     assert ends_now(*range(1, 201)), "a changelog names all before it"
-    assert chain.endsNow(lineage(*range(1, 501))), "there is no room for many more names"
+    (tmp_path / "SSTs" / "1.sst").write_bytes(bytes(1_000_000))
+    assert ends_now(1, 2), "the last snapshot was small: what came since is dear to replay, be it ever so few"
+
+
+@pytest.mark.parametrize(("partition", "least"), [(0, 32), (5, 37), (31, 63), (32, 32), (900, 36)])
+def test_first_full_snapshots_at_a_start_are_spread_over_the_partitions(java: Any, tmp_path: Path, partition: int, least: int) -> None:
+    for version in range(1, least + 1):
+        (tmp_path / f"{version}_uid{version}.changelog").write_bytes(bytes(2_000))
+    chain = java.org.apache.spark.sql.execution.streaming.state.ckpt.LoadedChain(java.java.io.File(str(tmp_path)), partition)
+    for length, ends in ((least - 1, False), (least, True)):
+        versions = lineage(java, *range(1, length + 1))
+        chain.loaded(versions)
+        assert chain.endsNow(versions) is ends

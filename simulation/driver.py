@@ -216,12 +216,11 @@ class Driver(DriverQuery, Query):
         if self.process.started and before and before.spark_run_id != self.name:
             raise ViolationError(Invariant.FENCED_STOPS, f"{self.name} takes the stream back from run {before.run}, which had claimed it")
         self.process.started = i
-        self._stops.begin()
+        self._stops.begin(i.run)
         self.process.open = None
         self.process.objects = set()
         fetched = self.process.client.fetched
-        files = {path: fetched[content] if isinstance(content, FileHandle) else content for path, content in i.files.items()}
-        self._folder.replace(files)
+        self._folder.replace({path: fetched[c] if isinstance(c, FileHandle) else c for path, c in i.files.items()})
         self._planned = {plan.epoch: plan.offsets for plan in i.planned}
         self._env.observed[Observed.STARTED] += 1
         if i.origin is None:  # else that is announced
@@ -279,6 +278,7 @@ class Driver(DriverQuery, Query):
 
     def _run_epoch(self, base: CheckpointId | None, barrier: Barrier, version: int | None) -> None:
         assert self.process.started is not None
+        self._stops.check_goes_on()
         self._folder.write_schemas(self._position.epoch)
         span = self._span_in_hand()
         self._acks = []

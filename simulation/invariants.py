@@ -34,6 +34,7 @@ class Invariant(Enum):
     COVERED = "a query that ends is in a completed checkpoint to its last epoch"
     SAVEPOINT = "a savepoint holds all of its checkpoint, whatever is deleted, and every request is answered"
     ON_DEMAND = "a request for a checkpoint is answered with one that was completed and holds all that had ended"
+    ANSWERED_ENDS = "a query that was asked to end, and answered with its savepoint, ends"
     DRAINED_ASKED = "a query is drained only while somebody waits for that"
     BOUNDED = "a spool never grows without bound"
     DELETED = "of a stream that is deleted nothing stays that its run had heard of"

@@ -51,6 +51,8 @@ class Variant:
     """Is what executors load compared with its checksum?"""
     handles_told: bool = True
     """Is an agent that takes another one's place told what was acknowledged, and under which objects?"""
+    ends_between: bool = True
+    """Does a query end as asked when what was planned as micro-batches has run, and real time would follow?"""
     collect: CollectOrder = CollectOrder.RIGHT
     faults: Mapping[str, float] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -123,6 +125,7 @@ class Mutation(Enum):
     RUNNING_COUNTED = "the number of a real-time epoch that was running is not used again"
     BEGUN_IS_LOGGED = "until every successor finds a checkpoint, the log says of a real-time epoch that it begins"
     BEGINNING_ADOPTED = "a claim names what says where the sources of real-time epochs began"
+    ENDS_AS_ASKED = "a query whose end was asked for ends with the answer, also where micro-batches become real time"
     PLANNED_FIRST = "what was planned as micro-batches runs so before a run in real time"
 
 
@@ -173,6 +176,7 @@ REAL_TIME_ONLY = frozenset(
         Mutation.BEGUN_IS_LOGGED,
         Mutation.BEGINNING_ADOPTED,
         Mutation.PLANNED_FIRST,
+        Mutation.ENDS_AS_ASKED,
     }
 )
 """What only real time can show."""
@@ -286,6 +290,7 @@ def mutated(mutation: Mutation) -> Variant:
         Mutation.BEGUN_IS_LOGGED: Variant(parts=Parts(planning=runs.BeginningUnsaid)),
         Mutation.BEGINNING_ADOPTED: Variant(parts=Parts(start=StartParts(plans=starts.AdoptingPlansOnly)), faults=_SOON_OVER),
         Mutation.PLANNED_FIRST: Variant(parts=Parts(start=StartParts(plans=starts.InRealTimeAtOnce))),
+        Mutation.ENDS_AS_ASKED: Variant(ends_between=False, faults={"ask": 1}),
         Mutation.LEFT_LOOKED_FOR: Variant(parts=Parts(handover=runs.LostWithItsExecutor), faults=_DYING),
         Mutation.COLLECT_CLAIM_AGAIN: Variant(collect=CollectOrder.CLAIM_ONCE, faults={"gc": 1, "rival": 1}),
         Mutation.COLLECT_KEPT_FIRST: Variant(collect=CollectOrder.OWN_FIRST, faults={"gc": 0.7, "rival": 0.5}),

@@ -101,7 +101,7 @@ class DriverProcess:
         """Whether a run was told to delete its stream."""
         self.announcements = Announcements(name, env, settings.max_concurrent)
         self._env = env
-        self._variant = variant
+        self.variant = variant
         self._settings = settings
         self._query = query
         self.resuming = False
@@ -153,8 +153,8 @@ class DriverProcess:
 
     def _new_coordinator(self) -> None:
         self.coordinator = _Coordinator(self)
-        self.client = StorageClient(self._env, self.coordinator, self._variant.settle)
-        self._stream = self._variant.stream(self._settings, self._variant.parts)
+        self.client = StorageClient(self._env, self.coordinator, self.variant.settle)
+        self._stream = self.variant.stream(self._settings, self.variant.parts)
         self.announcements.forget_pending()
         self._timers: set[int] = set()
 
@@ -213,7 +213,8 @@ class DriverProcess:
             self.soon(lambda: self._hear(i, coordinator), self._heard_at - self._env.clock.now)
 
     def _hear(self, i: Instruction, coordinator: _Coordinator) -> None:
-        if coordinator is self.coordinator:
+        """An end is told before anybody hears of it, and stays in the pipe of a coordinator that dies."""
+        if coordinator is self.coordinator or (isinstance(i, do.Finished) and self.resuming):
             self._query.hear(i)
 
     def _fire(self, timer: ev.TimerFired, coordinator: _Coordinator) -> None:
@@ -245,7 +246,7 @@ class DriverProcess:
             if self.open is not None:
                 self.give(self.open, coordinator)
 
-        self.soon(resend)
+        self.soon(resend, max(self._heard_at + 1 - self._env.clock.now, self._env.rng.randrange(1, 8)))
 
     def ask(self, request: ev.Request) -> None:
         """Nothing follows a stop: a query's thread has ended by then."""

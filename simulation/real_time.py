@@ -82,7 +82,8 @@ class RealTimeDriver(Driver):
 
     def _finished(self, i: do.Finished) -> None:
         """Of a run with micro-batches: what was planned has run."""
-        if self._in_real_time or self._finishing or self._stops.met is not None:
+        ends_as_asked = self._stops.met is not None and self.process.variant.ends_between
+        if self._in_real_time or self._finishing or ends_as_asked:
             super()._finished(i)
             return
         self.process.open = None

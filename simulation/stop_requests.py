@@ -16,6 +16,7 @@ class StopRequests:
     def __init__(self, env: Environment) -> None:
         self.met: do.Stopping | None = None
         self._env = env
+        self._runs: list[int] = []
         self._waiting: list[do.Stopping] = []
         self._asked_with: list[do.Stopping] = []
         """Those that the coordinator had taken up when it was asked for an end, and that this end answers."""
@@ -24,9 +25,17 @@ class StopRequests:
     def is_open(self) -> bool:
         return self.met is not None or bool(self._waiting)
 
-    def begin(self) -> None:
+    def begin(self, run: int) -> None:
         """Another run."""
+        self._runs.append(run)
         self.met, self._waiting = None, []
+
+    def check_goes_on(self) -> None:
+        """The query runs an epoch."""
+        answers = self._env.world.ended_as_asked
+        ended = next((run for run in self._runs if run in answers), None)
+        if ended is not None:
+            raise ViolationError(Invariant.ANSWERED_ENDS, f"the query of run {ended} goes on, though it ended with {answers[ended]}")
 
     def forget(self) -> None:
         """A new coordinator turns away what the other one had taken up."""

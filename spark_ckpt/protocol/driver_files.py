@@ -75,6 +75,10 @@ class DriverFiles:
         changes, self._changes = self._changes, {}
         return changes
 
+    def carry(self, changes: Mapping[str, Content | None]) -> None:
+        """What was taken for a plan that does not have it. What has changed since counts."""
+        self._changes = {**changes, **self._changes}
+
     def forget_before(self, epoch: int) -> None:
         """Drop `offsets/` and `commits/` below `epoch`: no checkpoint to come needs them."""
         for path in [p for p in self._files if (m := _NUMBERED.match(p)) and int(m.group(2)) < epoch]:

@@ -23,8 +23,10 @@ class EpochInHand:
         """How long its plan took."""
         self.losses = 0
         """How many executors had been lost when it was triggered."""
-        self.has_run_long = False
-        """For `CheckpointPolicy.long_ms`."""
+        self._stretches = 0
+        """How often `CheckpointPolicy.long_ms` has passed since it began."""
+        self._stretches_before: int | None = None
+        """In the epoch before, of this run."""
         self._planned_before = {plan.epoch: plan for plan in beginning.planned_before}
         self._logs = dict(beginning.numbers)
         origin, first = beginning.origin, beginning.claim.first
@@ -34,7 +36,18 @@ class EpochInHand:
     @property
     def is_long(self) -> bool:
         """Rule: while an epoch runs for long, what is done while idle is done all the same."""
-        return self.has_run_long
+        return self._stretches > 0
+
+    @property
+    def is_about_to_end(self) -> bool:
+        """Of a long one, where epochs are as long as each other: the one before had ended by now, and this one is not much longer. (No two
+        are of the same length to the millisecond.)"""
+        before = self._stretches_before
+        return self.is_long and before is not None and before <= self._stretches <= before + 1
+
+    def runs_long(self) -> None:
+        """For `CheckpointPolicy.long_ms`, or once more."""
+        self._stretches += 1
 
     def version(self, claim: Claim) -> int | None:
         """`Triggered.version`. Rule: state that goes on under a new number is loaded under its old one."""
@@ -70,7 +83,7 @@ class EpochInHand:
     def ended(self) -> None:
         self.number += 1
         self.plan = None
-        self.has_run_long = False
+        self._stretches_before, self._stretches = self._stretches, 0
 
     def stored(self, epoch: int, number: int) -> None:
         """Entry `number` plans that epoch. The first that does counts: what is planned for later epochs stands behind it."""

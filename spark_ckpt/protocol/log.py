@@ -14,7 +14,7 @@ from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.context import Context
 from spark_ckpt.protocol.driver_folder import DriverFolder
 from spark_ckpt.protocol.durable_put import DurablePut, Known, put_entry
-from spark_ckpt.protocol.entries import Entry, Plan, encode, entry_in, is_request
+from spark_ckpt.protocol.entries import Entry, Files, Plan, encode, entry_in, is_request
 from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.machine import Then
 from spark_ckpt.protocol.retention.deletion import Deletions
@@ -161,12 +161,20 @@ class RunLog:
             assert isinstance(event, ev.EntryRead)
             entry = entry_in(event.number, event.data)
             assert isinstance(entry, Plan)
+            self._carry(self.line[0].changes_beside(entry))
             self.line[0], self.floor = entry, max(self.floor, entry.floor)
             return self._appended(None)
         if known is Known.TAKEN:
             assert isinstance(event, ev.EntryRead)
             return self._taken(entry_in(event.number, event.data))
         return self._owner.plan_failed(ErrorKind.STORAGE, f"{named(self.line[0])} could not be stored: {self.cause}")
+
+    def _carry(self, changes: Files) -> None:
+        """What the entry that was found does not say of the driver's files. Rule: the next one says it."""
+        if len(self.line) > 1:
+            self.line[1] = replace(self.line[1], files={**changes, **self.line[1].files})
+        else:
+            self._folder.files.carry(changes)
 
     def _taken(self, entry: Entry | None) -> list[Instruction]:
         """Somebody else's entry is where the plan was to go."""

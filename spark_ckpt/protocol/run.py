@@ -104,7 +104,7 @@ class Run(Machine):
             self._subsumption.take_over(max(self.last_triggered, self._replaced.in_hand))
         if running:
             self._subsumption.loads_from_base(self.epoch.number)
-        self._checkpoints.supersede(self._subsumption.store.cut())
+        self._checkpoints.subsume(self._subsumption.store.cut())
         self._checkpoints.ended = max([self.epoch.highest_planned, *self.claim.adopted_past(-1).values()])
         stands = self._checkpoints.tell_again() if self._replaced else []
         taken_over = [*self._take_over(), *self._turn_away_lost(), *stands, *self._checkpoint_trigger.watch()]
@@ -252,15 +252,15 @@ class Run(Machine):
         return do.Triggered(self.claim.run, number, self.base, self.now_ms, *given)
 
     def _watch(self) -> list[Instruction]:
-        """An epoch begins to run."""
-        self.epoch.has_run_long = False
+        """An epoch begins to run, or runs on."""
         if self.context.waits_for_checkpoints:
             return []
         return self._timers.set(ev.Timer.LONG, self._checkpoint_trigger.policy.long_ms, self._runs_long)
 
     def _runs_long(self, _event: ev.TimerFired) -> list[Instruction]:
-        self.epoch.has_run_long = True
-        return [*self.proceed(), *([] if self._log.line else self._log.look())]
+        looks, alike = self.epoch.is_long or self._log.line, self._planning.real_time
+        self.epoch.runs_long()
+        return [*self.proceed(), *([] if looks else self._log.look()), *(self._watch() if alike else [])]
 
     # --- when a checkpoint begins
 

@@ -20,6 +20,7 @@ CAUGHT = {
     Mutation.RUNNING_COUNTED: {Invariant.SAME_DATA},
     Mutation.BEGUN_IS_LOGGED: {Invariant.PLAN_FIRST},
     Mutation.BEGINNING_ADOPTED: {Invariant.FILES_RIGHT},
+    Mutation.ENDS_AS_ASKED: {Invariant.ANSWERED_ENDS},
     Mutation.PLANNED_FIRST: {Invariant.SAME_DATA},
 }
 """What is broken, each in some seed, when a rule is left out."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -107,6 +108,53 @@ def test_at_most_two_checkpoints_are_in_the_making_and_none_is_waited_for() -> N
     acknowledge(driver, 1, 4)
     acknowledge(driver, 1, 5)
     assert told(begin(driver, 7), do.Triggered).checkpoint
+
+
+def behind(driver: Driver, stretches: int) -> Driver:
+    """Epochs 3 and 4 are checkpoints in the making, which leave epoch 5 no room; each of the three runs for so many times 5 s. One of the
+    checkpoints completes while epoch 6 runs, which is none either."""
+    for number in (3, 4, 5):
+        begin(driver, number)
+        for _ in range(stretches):
+            assert "Late" not in kinds(driver.fire(ev.Timer.LONG))
+        end(driver, 1, number)
+    assert not told(begin(driver, 6), do.Triggered).checkpoint
+    acknowledge(driver, 1, 3)
+    return driver
+
+
+@pytest.mark.parametrize(("stretches", "bridged_at"), [(0, 2), (1, 3), (2, 1), (59, 1)])
+def test_no_upload_begins_that_the_end_of_the_epoch_would_give_up(stretches: int, bridged_at: int) -> None:
+    """A slow storage is behind. The epoch in hand is about to end where the one before it had ended by then; it is long again where that is
+    more than a stretch ago."""
+    driver = behind(settled(), stretches)
+    for stretch in range(1, bridged_at + 1):
+        said = driver.fire(ev.Timer.LONG)
+        assert ("Late" in kinds(said)) == (stretch == bridged_at), (stretch, kinds(said))
+    assert told(said, do.Late).epoch == 5
+
+
+def test_a_savepoint_does_not_wait_for_the_end_of_the_epoch() -> None:
+    driver = behind(settled(), 1)
+    number = driver.request(SAVEPOINT)
+    assert told(driver.fire(ev.Timer.LONG), do.Late).epoch == 5
+    acknowledge(driver, 1, 5)
+    assert driver.world.answers[number] == f"memory://savepoints/{number}"
+
+
+def test_a_long_epoch_is_looked_after_once_and_from_then_on_as_if_idle() -> None:
+    driver = settled()
+    begin(driver, 3)
+    driver.hold = lambda i: isinstance(i, do.ReadEntry)
+    driver.fire(ev.Timer.LONG)
+    held(driver, do.ReadEntry)
+    driver.held = []
+    driver.fire(ev.Timer.LONG)
+    assert not driver.held
+    end(driver, 1, 3)
+    begin(driver, 4)
+    driver.fire(ev.Timer.LONG)
+    held(driver, do.ReadEntry)
 
 
 def test_with_an_interval_an_epoch_is_a_checkpoint_when_one_is_due() -> None:
@@ -263,6 +311,20 @@ def test_going_back_past_records_voids_what_followed() -> None:
     assert "runs anew" in told(said, do.Log).message
 
 
+def test_a_stream_in_micro_batches_again_goes_back_past_records_only_where_sinks_may_get_rows_twice() -> None:
+    """What it has run since was exactly once, and would run anew too."""
+    world = World()
+    epoch(settled(world), 1, 3)
+    again = Driver(world, Settings(retained=10))
+    again.epoch(2, started(again.start("b")).epoch)
+    refused = refusal(Driver(world).start("c", restore=own(1, 2)))
+    assert refused.kind is ErrorKind.CONFLICT
+    assert "cannot run again as planned; with spark.ckpt.restore.path and spark.ckpt.restore.plans=DISCARD" in refused.message
+    discards = replace(own(1, 2), discard=True)
+    for said in (Driver(world).start("d", restore=discards), starts(world, "e", restore=own(1, 2))[1]):
+        assert started(said).origin == CheckpointId(1, 2)
+
+
 def test_a_savepoint_is_made_while_the_query_runs() -> None:
     driver = settled()
     begin(driver, 3)
@@ -325,6 +387,33 @@ def test_what_the_driver_had_written_with_an_epoch_is_in_the_checkpoint_that_a_n
     end(following, 1, 5)
     acknowledge(following, 1, 5)
     assert driver.world.checkpoints[CheckpointId(1, 5)].files.items() >= written.items()
+
+
+@pytest.mark.parametrize("stands_in_line", [False, True])
+def test_what_a_record_that_is_found_does_not_say_of_files_the_next_one_says(stands_in_line: bool) -> None:
+    """(1) Epoch 3 ends, and its record is on its way; (2) epoch 4 begins, and the driver writes; (3) another coordinator records epoch 3,
+    with what was written since, (4) but the first record lands before that one."""
+    driver = settled()
+    driver.hold = lambda i: isinstance(i, do.PutEntry)
+    begin(driver, 3)
+    end(driver, 1, 3)
+    first = held(driver, do.PutEntry)
+    begin(driver, 4)
+    written: dict[str, bytes | None] = {"state/1/_metadata/metadata": b"new", "sources/1/0": b"begins"}
+    following = Driver(driver.world)
+    following.hold = lambda i: isinstance(i, do.PutEntry)
+    sent: dict[str, bytes | None] = {f"commits/{n}": commit([uid_of(1, n, p) for p in range(2)]) for n in (2, 3)}
+    sent |= {f"offsets/{n}": offsets(n) for n in (2, 3)}
+    following.push(ev.ResumeRequested(1, 1, 4, sealed=3, files=sent | written, real_time=True, running=True))
+    assert driver.world.put(first.number, first.data) is Outcome.STORED
+    if stands_in_line:
+        end(following, 1, 4)
+    following.hold = lambda _: False
+    answered(following)
+    if not stands_in_line:
+        end(following, 1, 4)
+    told_of = [(entry.epoch, dict(entry.files)) for entry in entries(driver.world)[-2:]]
+    assert told_of == [(3, {}), (4, written)]
 
 
 def test_a_new_coordinator_is_asked_again_for_the_barrier() -> None:

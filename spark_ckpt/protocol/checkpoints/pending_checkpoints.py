@@ -403,7 +403,7 @@ class PendingCheckpoints:
             assert older.put is not None
             older.put.abandon(partial(self._landed, older.id))
         self._kept_acks = {uid: ack for uid, ack in self._kept_acks.items() if ack.epoch > p.epoch}
-        self.supersede(dropped)
+        self.subsume(dropped)
         return [*instructions, *self._owner.proceed()]
 
     def tell_again(self) -> list[Instruction]:
@@ -417,8 +417,8 @@ class PendingCheckpoints:
         stands = Summary(newest.id.run, newest.id.epoch, newest.time_ms, full_bytes=newest.size)
         return [*told, do.Announce(Announcement.STANDS, stands.to_json())]
 
-    def supersede(self, dropped: Iterable[CheckpointId] = ()) -> None:
-        self._subsumption.supersede(dropped, [p.epoch for p in self.pending], self._savepoints.pins)
+    def subsume(self, dropped: Iterable[CheckpointId] = ()) -> None:
+        self._subsumption.subsume(dropped, [p.epoch for p in self.pending], self._savepoints.pins)
 
     def _landed(self, checkpoint: CheckpointId, event: ev.MetadataPut) -> list[Instruction]:
         """A newer one completed, and this one was dropped with what it named: if it landed after that, it goes again."""

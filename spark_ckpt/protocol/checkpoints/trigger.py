@@ -118,7 +118,8 @@ class CheckpointTrigger:
 
         While a long one runs that is true as well, and its predecessor's state lies in the spools alone. Whether they still have all of it
         nobody knows: a spool that fills up gives up what its newest epoch has replaced. So that checkpoint is given up when the long epoch
-        ends, unless a savepoint needs it, and another one is due at once.
+        ends, unless a savepoint needs it, and another one is due at once. Rule: in real time, where epochs are as long as each other, none
+        is begun that would be given up a moment later.
         """
         finished, newest = self._checkpoints.finished, self._subsumption.store.newest
         if not self._owner.is_quiet:
@@ -133,7 +134,8 @@ class CheckpointTrigger:
             return []
         if finished.unfit:
             return self._savepoints.unfit(finished.epoch, finished.unfit)
-        if self._checkpoints.late is not None:
+        given_up_soon = self._context.settings.real_time and self._epoch.is_about_to_end and not self._savepoints.needs_copy
+        if self._checkpoints.late is not None or given_up_soon:
             return []
         begun = self.begin(finished.epoch, finished.time_ms, pressure and not self._epoch.is_long)
         p = self._checkpoints.of(finished.epoch)

@@ -102,7 +102,7 @@ class Subsumption:
 
     # --- completions
 
-    def supersede(self, dropped: Iterable[CheckpointId], making: Collection[int], pinned: Callable[[CheckpointId], bool]) -> None:
+    def subsume(self, dropped: Iterable[CheckpointId], making: Collection[int], pinned: Callable[[CheckpointId], bool]) -> None:
         """Rule: a checkpoint that tasks may have loaded from stays until one that was triggered after them completes: what they loaded may
         be part of what they upload, and of no other checkpoint yet (a task moved, an agent was replaced). The same for what aborted ones
         uploaded.

@@ -18,6 +18,7 @@ from typing import Any
 from spark_ckpt import __version__
 from spark_ckpt.agent.commits import Commit
 from spark_ckpt.agent.fetches import Fetcher, FetchRequest
+from spark_ckpt.agent.restore_room import RestoreRoom
 from spark_ckpt.agent.spool_fill import SpoolFill
 from spark_ckpt.agent.spools import Spools
 from spark_ckpt.agent.staging import Staging
@@ -111,7 +112,7 @@ class Agent:
             self._staging = Staging(spool, self._fill.changed)
             self._spools = Spools(spool, self._options.local_recovery and self._options.spool_dir is not None)
             earlier = self._spools.earlier if self._options.local_recovery else lambda _: ()
-            self._fetcher = Fetcher(self._staging, self._reads, earlier)
+            self._fetcher = Fetcher(self._staging, self._reads, RestoreRoom(self._options.spool_max_bytes // 4), earlier)
         return {"version": __version__}
 
     def _commit(self, message: Message) -> Reply:

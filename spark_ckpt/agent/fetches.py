@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from spark_ckpt.agent.reads import Reader
+from spark_ckpt.agent.restore_room import RestoreRoom
 from spark_ckpt.agent.restores import Reach, Restore
 from spark_ckpt.agent.staging import Staging, local_error
 from spark_ckpt.errors import DamagedError, ObjectMissingError
@@ -64,17 +65,18 @@ class FetchRequest:
 
 
 class Fetcher:
-    """Reads ranges through one small pool that all fetches of the agent share. `earlier` tells, for a store's folder, where else on this
-    machine its files may lie: those are linked if their checksums match."""
+    """Reads ranges through one small pool that all fetches of the agent share, as all restores share the `room`. `earlier` tells, for a
+    store's folder, where else on this machine its files may lie: those are linked if their checksums match."""
 
-    def __init__(self, staging: Staging, pool: ThreadPoolExecutor, earlier: Callable[[Path], Sequence[Path]] = lambda _: ()) -> None:
+    def __init__(
+        self, staging: Staging, pool: ThreadPoolExecutor, room: RestoreRoom, earlier: Callable[[Path], Sequence[Path]] = lambda _: ()
+    ) -> None:
         self._staging = staging
         self._pool = pool
+        self._room = room
         self._earlier = earlier
 
-    def restore(
-        self, storage: Storage, snapshots: Mapping[StoreId, Snapshot], reach: Reach, room: int, store_folder: StoreFolder
-    ) -> Restore:
+    def restore(self, storage: Storage, snapshots: Mapping[StoreId, Snapshot], reach: Reach, store_folder: StoreFolder) -> Restore:
         """Of the checkpoint that holds these; `store_folder` tells where a store's files are to lie."""
         folders: dict[StoreId, Sequence[Path]] = {}
 
@@ -84,7 +86,7 @@ class Fetcher:
                 folders[store] = [folder for folder in (own, *self._earlier(own)) if folder.is_dir()]
             return any(_has_length(folder / handle.name, handle.length) for folder in folders[store])
 
-        return Restore(storage, snapshots, Reader(self._staging, self._pool), reach, room, is_here)
+        return Restore(storage, snapshots, Reader(self._staging, self._pool), reach, self._room, is_here)
 
     def fetch(
         self, storage: Storage, handles: Sequence[Handle], folder: Path, checkpoint: str, restore: Restore | None = None

@@ -11,10 +11,12 @@ import os
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from spark_ckpt.agent.reads import Reader, Reading, Span, check
+from spark_ckpt.agent.restore_room import RestoreRoom
 from spark_ckpt.errors import DamagedError, ObjectMissingError, StorageError
 from spark_ckpt.model import Handle, Snapshot, StoreId
 from spark_ckpt.storage.base import Storage
@@ -60,8 +62,8 @@ class Load:
 class Restore:
     """What one checkpoint holds, for the tasks of one executor. Thread-safe.
 
-    `room`: bytes that may lie here, read and not taken, half of them read ahead; beyond it each task reads for itself. `is_here`: whether a
-    file is on this machine already, so that nothing need be read ahead for it.
+    `room`: what may lie here, read and not taken, of this and of all other restores of the agent; beyond it each task reads for itself.
+    `is_here`: whether a file is on this machine already, so that nothing need be read ahead for it.
     """
 
     def __init__(
@@ -70,7 +72,7 @@ class Restore:
         snapshots: Mapping[StoreId, Snapshot],
         reader: Reader,
         reach: Reach,
-        room: int,
+        room: RestoreRoom,
         is_here: Callable[[StoreId, Handle], bool] = lambda _, __: False,
     ) -> None:
         self.snapshots: Collection[Snapshot] = snapshots.values()
@@ -79,8 +81,7 @@ class Restore:
         self._room = room
         self._lock = threading.Lock()
         self._closed = False
-        self._kept = 0
-        self._on_the_way = 0
+        self._on_the_way: set[Reading] = set()
         ordered = sorted(snapshots.values(), key=lambda s: (s.store.partition, s.store.operator, s.store.store))
         needed = [handle for snapshot in ordered for handle in snapshot.handles if not is_here(snapshot.store, handle)]
         self._spans = _spans(needed, reach)
@@ -94,8 +95,10 @@ class Restore:
         Raises `StorageError` for a read that was begun for these, OSError for the local disk.
         """
         found = [(self._span(handle), handle, target) for handle, target in wanted]
-        mine = {span: self._begin(span, asked=True) for span in dict.fromkeys(span for span, _, _ in found if span is not None)}
-        self.go_on()
+        try:
+            mine = {span: self._begin(span) for span in dict.fromkeys(span for span, _, _ in found if span is not None)}
+        finally:
+            self.go_on()
         left = []
         for span, handle, target in found:
             try:
@@ -108,22 +111,9 @@ class Restore:
         return left
 
     def go_on(self) -> None:
-        """Read ahead, as far as there is room."""
-        while True:
-            with self._lock:
-                if self._on_the_way >= READ_AHEAD_AT_ONCE:
-                    return
-                span = self._next or next(self._ahead, None)
-                self._next = None
-                if span is None:
-                    return
-                if self._kept and self._kept + span.length > self._room // 2:
-                    self._next = span  # when others have been taken
-                    return
-            try:
-                self._begin(span)
-            except (OSError, StorageError):  # a full disk, or the end: who needs the file says so
-                self._stop_ahead()
+        """Read ahead, as far as there is room; and so do other streams."""
+        self._read_ahead()
+        self._room.tell()
 
     def close(self) -> None:
         """Nothing that is kept is needed any more."""
@@ -134,12 +124,7 @@ class Restore:
             for span in spans:
                 self._give_up(span)
         self._stop_ahead()
-
-    @property
-    def kept(self) -> int:
-        """Bytes that lie here or are on their way."""
-        with self._lock:
-            return self._kept
+        self.go_on()
 
     def _span(self, handle: Handle) -> Span | None:
         with self._lock:
@@ -156,35 +141,67 @@ class Restore:
             if at >= 0:
                 yield spans[at]
 
-    def _begin(self, span: Span, asked: bool = False) -> Reading | None:
-        """Unless it has begun, or there is no room to keep it. Raises like `Reading.begin`."""
+    def _read_ahead(self) -> None:
+        while (found := self._next_ahead()) is not None:
+            with suppress(OSError, StorageError):  # a full disk, or the end: who needs the file says so
+                self._read(*found)
+
+    def _next_ahead(self) -> tuple[Span, Reading] | None:
+        with self._lock:
+            while len(self._on_the_way) < READ_AHEAD_AT_ONCE:
+                span, self._next = self._next or next(self._ahead, None), None
+                if span is None:
+                    break
+                if span.reading is not None or span.waiting <= 0 or span.length > self._room.limit:
+                    continue
+                if not self._room.take_ahead(span.length, self._read_ahead):
+                    self._next = span
+                    return None
+                return span, self._new_reading(span)
+            self._room.leave(self._read_ahead)
+            return None
+
+    def _begin(self, span: Span) -> Reading | None:
+        """For a task; unless it has begun, or there is no room to keep it. Raises like `Reading.begin`."""
         with self._lock:
             if self._closed or span.reading is not None or span.waiting <= 0:
                 return None
-            if self._kept + span.length > self._room and not (asked and span.single):  # a single one is taken at once
-                if asked:
-                    span.waiting = 0  # what one reads by itself is not read again for the others
+            if span.single:
+                self._room.take_at_once(span.length)
+            elif not self._room.take(span.length):
+                span.waiting = 0  # what one reads by itself is not read again for the others
                 return None
-            reading = span.reading = self._reader.reading(self._storage, span.name, span.offset, span.length)
-            self._kept += span.length
-            self._on_the_way += 1
+            reading = self._new_reading(span)
+        self._read(span, reading)
+        return reading
+
+    def _new_reading(self, span: Span) -> Reading:
+        """Under the lock."""
+        reading = span.reading = self._reader.reading(self._storage, span.name, span.offset, span.length)
+        self._on_the_way.add(reading)
+        return reading
+
+    def _read(self, span: Span, reading: Reading) -> None:
         try:
             self._reader.begin(reading, lambda is_there: self._ended(span, reading, is_there))
         except BaseException:
-            self._ended(span, reading, is_there=False)
+            self._settle(span, reading, is_there=False)
             raise
-        return reading
 
     def _ended(self, span: Span, reading: Reading, is_there: bool) -> None:
+        self._settle(span, reading, is_there)
+        self.go_on()
+
+    def _settle(self, span: Span, reading: Reading, is_there: bool) -> None:
+        """Nothing of it is on its way any more: only now can room be given back of what was given up meanwhile."""
         with self._lock:
-            self._on_the_way -= 1
-            if span.reading is not reading:  # given up meanwhile
+            self._on_the_way.remove(reading)
+            if span.reading is not reading:
                 reading.path.unlink(missing_ok=True)
+                self._room.give_back(span.length)
             elif not is_there:
                 self._forget(span)
-        if is_there:
-            self.go_on()
-        else:
+        if not is_there:
             self._stop_ahead()
 
     def _stop_ahead(self) -> None:
@@ -226,9 +243,9 @@ class Restore:
 
     def _forget(self, span: Span) -> None:
         """Under the lock."""
-        if span.reading is not None:
-            span.reading = None
-            self._kept -= span.length
+        reading, span.reading = span.reading, None
+        if reading is not None and reading not in self._on_the_way:
+            self._room.give_back(span.length)
 
 
 def _spans(handles: Iterable[Handle], reach: Reach) -> dict[str, list[Span]]:

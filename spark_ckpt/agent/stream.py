@@ -212,7 +212,7 @@ class AgentStream:
 
     def _restore(self, fetcher: Fetcher, run: int, base: CheckpointId, folder: Path) -> Restore | None:
         snapshots = self._bases.snapshots(base)
-        place = (self.storage, snapshots, self._start.reach, self._relief_bytes // 2)
+        place = (self.storage, snapshots, self._start.reach)
         return self._start.restore(run, base, lambda: fetcher.restore(*place, lambda store: store_folder(folder, store)))
 
     def _fetch(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections import Counter
 from pathlib import Path
@@ -93,3 +94,12 @@ def ahead(world: World, spool: str = "second", run: int = 2) -> dict[str, Any]:
     message = world.message(0, spool, run)
     folder = world.folder(0, spool, run).parents[2]
     return {**{key: message[key] for key in ("root", "stream", "run", "base")}, "type": "ahead", "dir": str(folder)}
+
+
+def settled(storage: Counting, count: int) -> None:
+    """Until so many reads have been begun, and a moment longer: no more are."""
+    deadline = time.monotonic() + 30
+    while len(storage.ranges) < count and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(0.1)
+    assert len(storage.ranges) == count

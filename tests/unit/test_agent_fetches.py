@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from spark_ckpt.agent.fetches import Fetcher
+from spark_ckpt.agent.restore_room import RestoreRoom
 from spark_ckpt.agent.staging import Staging
 from spark_ckpt.errors import FormatError
 from spark_ckpt.model import CheckpointId, Handle, HandleKind
@@ -263,6 +264,6 @@ def test_handles_that_point_elsewhere_are_refused(world: World, name: str, key: 
     world.storage.put("run-00000001/seg/0-x", b"evil")
     handle = Handle(HandleKind.SNAPSHOT, name, key, 0, 4, zlib.crc32(b"evil"))
     with pool, pytest.raises(FormatError, match=r"leave its folder|does not belong to a stream"):
-        Fetcher(staging, pool).fetch(world.storage, [handle], world.folder, "checkpoint 1/3")
+        Fetcher(staging, pool, RestoreRoom(0)).fetch(world.storage, [handle], world.folder, "checkpoint 1/3")
     assert not world.folder.exists()
     staging.close()

@@ -16,7 +16,7 @@ from spark_ckpt.model import CheckpointId
 from spark_ckpt.paths import metadata_key
 from spark_ckpt.storage import open_storage
 from testbed.faulty import Fault, Moment
-from tests.drivers.agent_starts import ALONE, BASE, EPOCHS, ONE_OF_TWO, PARTITIONS, Counting, World, ahead, kept
+from tests.drivers.agent_starts import ALONE, BASE, EPOCHS, ONE_OF_TWO, PARTITIONS, Counting, World, ahead, kept, settled
 from tests.drivers.agent_stores import LocalAgent, complete
 
 
@@ -197,15 +197,6 @@ def test_a_start_that_is_over_while_a_task_still_loads_fails_nobody(tmp_path: Pa
     assert answer.result(30)["ok"] is True
     world.check(1)
     agent.close()
-
-
-def settled(storage: Counting, count: int) -> None:
-    """Until so many reads have been begun, and a moment longer: no more are."""
-    deadline = time.monotonic() + 30
-    while len(storage.ranges) < count and time.monotonic() < deadline:
-        time.sleep(0.01)
-    time.sleep(0.1)
-    assert len(storage.ranges) == count
 
 
 def test_what_a_run_starts_from_is_read_before_a_task_asks(tmp_path: Path) -> None:

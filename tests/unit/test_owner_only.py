@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from spark_ckpt.agent.fetches import Fetcher
+from spark_ckpt.agent.restore_room import RestoreRoom
 from spark_ckpt.agent.staging import Staging
 from spark_ckpt.model import HandleKind
 from spark_ckpt.process import owner_only
@@ -51,7 +52,7 @@ def test_what_an_agent_fetches_and_stages(tmp_path: Path, elsewhere: Path) -> No
     staging = Staging(tmp_path / "spool")
     with ThreadPoolExecutor(2) as pool:
         for snapshot in checkpoint.snapshots:
-            Fetcher(staging, pool).fetch(storage, snapshot.handles, folder / str(snapshot.store.partition), "here")
+            Fetcher(staging, pool, RestoreRoom(0)).fetch(storage, snapshot.handles, folder / str(snapshot.store.partition), "here")
 
     some = elsewhere / next(path for path in folder.rglob("*") if path.is_file()).name
     some.write_bytes(b"as an engine has written it")

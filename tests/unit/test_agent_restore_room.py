@@ -1,0 +1,294 @@
+"""All streams of an agent share the disk that their starts may fill: it is bounded, nobody waits for it with a part of it in his hands, and
+it is given back."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from spark_ckpt.agent.reads import Reader, Reading
+from spark_ckpt.agent.restore_room import RestoreRoom
+from spark_ckpt.agent.restores import ALONE as ALONE_REACH
+from spark_ckpt.agent.restores import Restore
+from spark_ckpt.agent.staging import Staging
+from spark_ckpt.errors import StorageError
+from testbed.faulty import Fault, Moment
+from tests.drivers.agent_starts import ALONE, ONE_OF_TWO, Counting, World, ahead, kept, settled
+from tests.drivers.agent_stores import LocalAgent
+
+
+def worlds(tmp_path: Path, *names: str) -> list[World]:
+    """Streams of one agent, each with four segments of about the same size."""
+    return [World(tmp_path, partitions=4, epochs=4, payload=1000, name=name) for name in names]
+
+
+def segment_bytes(world: World) -> list[int]:
+    return [sum(h.length for h in world.handles if h.object == segment) for segment in sorted(world.segments)]
+
+
+def one_agent(streams: list[World], storages: list[Counting], executor: str, room: int) -> LocalAgent:
+    """With `room` bytes for all that starts keep."""
+    of = {world.url: storage for world, storage in zip(streams, storages, strict=True)}
+    return LocalAgent(streams[0].spools / "second", lambda url, _: of[url], {"spark.ckpt.spool.maxSize": str(4 * room)}, executor=executor)
+
+
+def test_what_the_starts_of_all_streams_keep_is_bounded_together(tmp_path: Path) -> None:
+    streams = worlds(tmp_path, "a", "b", "c", "d")
+    storages = [Counting(world.storage) for world in streams]
+    room = sum(segment_bytes(streams[0])) // 2
+    agent = one_agent(streams, storages, ONE_OF_TWO, room)
+    for world in streams:
+        assert agent.ask(world.message(0))["ok"] is True
+        assert 0 < kept(world) <= room
+    for world, storage in zip(streams, storages, strict=True):
+        for p in range(1, 4):
+            assert agent.ask(world.message(p))["ok"] is True
+        for p in range(4):
+            world.check(p)
+        assert storage.twice == 0
+    assert kept(streams[0]) == 0
+    agent.close()
+
+
+def test_streams_that_start_together_with_hardly_any_room_all_start(tmp_path: Path) -> None:
+    streams = worlds(tmp_path, "a", "b", "c", "d")
+    storages = [Counting(world.storage) for world in streams]
+    together, later = streams[:-1], streams[-1]
+    agent = one_agent(streams, storages, ALONE, 2 * max(segment_bytes(later)))
+    for world in together:
+        agent.send(ahead(world))
+    for answer in [agent.begin(world.message(p)) for p in range(4) for world in together]:
+        assert answer.result(30)["ok"] is True
+    for world in together:
+        for p in range(4):
+            world.check(p)
+    assert kept(later) == 0
+    agent.send(ahead(later))
+    settled(storages[-1], 1)  # all of the room is there again
+    agent.close()
+
+
+@pytest.mark.parametrize("ends", ["taken", "over", "failed"])
+def test_a_stream_that_waits_for_room_reads_ahead_when_another_one_has_given_it_back(tmp_path: Path, ends: str) -> None:
+    """No task of its own has to ask first."""
+    streams = worlds(tmp_path, "a", "b")
+    first, storages, fails = streams[0], [Counting(world.storage) for world in streams], threading.Event()
+    agent = one_agent(streams, storages, ALONE, 4 * max(segment_bytes(first)))
+
+    def fail() -> None:
+        fails.wait(30)
+        raise StorageError("injected")
+
+    if ends == "failed":
+        storages[0].inject(Fault(Moment.DELAY, "*/seg/*", frozenset({"get"}), times=None, pause=fail))
+    agent.send(ahead(first))
+    settled(storages[0], 2)
+    agent.send(ahead(streams[1]))
+    settled(storages[1], 0)
+    if ends == "taken":
+        for p in range(4):
+            assert agent.ask(first.message(p))["ok"] is True
+    elif ends == "over":
+        agent.send({"type": "over", "root": first.root, "run": 2})
+    else:
+        fails.set()
+    settled(storages[1], 2)
+    for p in range(4):
+        assert agent.ask(streams[1].message(p))["ok"] is True
+    assert len(storages[1].ranges) == 4
+    agent.close()
+
+
+def test_what_a_stream_that_has_ended_kept_is_room_for_the_others(tmp_path: Path) -> None:
+    streams = worlds(tmp_path, "a", "b", "c")
+    storages = [Counting(world.storage) for world in streams]
+    agent = one_agent(streams, storages, ONE_OF_TWO, sum(segment_bytes(streams[0])))
+    read: list[int] = []
+    for world, storage in zip(streams, storages, strict=True):
+        assert agent.ask(world.message(0))["ok"] is True
+        read.append(sum(length for _, _, length in storage.ranges))
+        if world.name == "b":
+            agent.send({"type": "over", "root": "file:/data/ckpt/a", "run": 2})
+            agent.ask({"type": "ping"})
+    alone = [world.snapshots[0].size for world in streams]
+    assert read[0] == sum(segment_bytes(streams[0]))
+    assert read[1] == alone[1], "there was no room, so nothing was read for others"
+    assert read[2] == sum(segment_bytes(streams[2]))
+    agent.close()
+
+
+class Waiter:
+    """Takes room for ranges of one length, `left` of them, as a restore that reads ahead does."""
+
+    def __init__(self, room: RestoreRoom, name: str, length: int, left: int, order: list[str]) -> None:
+        self._room = room
+        self._name = name
+        self._length = length
+        self._order = order
+        self.left = left
+
+    def go_on(self) -> None:
+        while self.left and self._room.take_ahead(self._length, self.go_on):
+            self.left -= 1
+            self._order.append(self._name)
+        if not self.left:
+            self._room.leave(self.go_on)
+
+
+@contextmanager
+def restore_of(world: World, storage: Counting, room: RestoreRoom, reads: type[Reader] = Reader) -> Iterator[Restore]:
+    world.spools.joinpath("alone").mkdir()
+    staging, pool = Staging(world.spools / "alone"), ThreadPoolExecutor(4)
+    yield Restore(storage, {s.store: s for s in world.snapshots}, reads(staging, pool), ALONE_REACH, room)
+    pool.shutdown()
+    staging.close()
+
+
+def test_room_of_what_is_still_on_its_way_is_given_back_when_it_has_come(tmp_path: Path) -> None:
+    """Until then it may lie on the disk."""
+    (world,) = worlds(tmp_path, "a")
+    storage, begun, goes_on = Counting(world.storage), threading.Semaphore(0), threading.Event()
+
+    def hold() -> None:
+        begun.release()
+        goes_on.wait(30)
+
+    storage.inject(Fault(Moment.DELAY, operations=frozenset({"get"}), times=None, pause=hold))
+    total = sum(segment_bytes(world))
+    room = RestoreRoom(2 * total)
+    with restore_of(world, storage, room) as restore:
+        restore.go_on()
+        assert all(begun.acquire(timeout=30) for _ in range(4))
+        restore.close()
+        assert room.taken == total
+        goes_on.set()
+    assert room.taken == 0
+
+
+@pytest.mark.parametrize("error", [StorageError("injected"), OSError("injected")])
+def test_room_of_what_has_failed_is_given_back(tmp_path: Path, error: Exception) -> None:
+    (world,) = worlds(tmp_path, "a")
+    storage, room = Counting(world.storage), RestoreRoom(1 << 20)
+
+    def fail() -> None:
+        raise error
+
+    storage.inject(Fault(Moment.DELAY, operations=frozenset({"get"}), times=None, pause=fail))
+    with restore_of(world, storage, room) as restore:
+        targets = [(handle, tmp_path / str(n)) for n, handle in enumerate(world.snapshots[0].handles)]
+        with pytest.raises(type(error)):
+            restore.bring(targets)
+    assert room.taken == 0
+
+
+def test_room_of_what_cannot_be_begun_is_given_back(tmp_path: Path) -> None:
+    (world,) = worlds(tmp_path, "a")
+    storage, room = Counting(world.storage), RestoreRoom(1 << 20)
+    with restore_of(world, storage, room) as restore:
+        shutil.rmtree(next((tmp_path / "alone").glob(".agent-*")))  # no file can be made there any more
+        restore.go_on()
+        assert room.taken == 0
+        with pytest.raises(FileNotFoundError):
+            restore.bring([(handle, tmp_path / "target") for handle in world.snapshots[0].handles])
+    assert room.taken == 0
+    assert storage.ranges == []
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_who_asks_for_room_while_another_one_fails_is_told(tmp_path: Path, asked: bool) -> None:
+    (world,) = worlds(tmp_path, "a")
+    room, order = RestoreRoom(1 << 20), list[str]()
+    waiter = Waiter(room, "w", room.limit // 2, 1, order)
+
+    class FullDisk(Reader):
+        def begin(self, reading: Reading, done: Callable[[bool], object] = lambda _: None) -> None:
+            waiter.go_on()
+            assert order == []
+            raise OSError("injected")
+
+    with restore_of(world, Counting(world.storage), room, FullDisk) as restore:
+        if asked:
+            with pytest.raises(OSError, match="injected"):
+                restore.bring([(handle, tmp_path / "target") for handle in world.snapshots[0].handles])
+        else:
+            restore.go_on()
+        assert order == ["w"]
+
+
+def test_what_is_larger_than_the_room_is_not_waited_for(tmp_path: Path) -> None:
+    (world,) = worlds(tmp_path, "a")
+    storage = Counting(world.storage)
+    room = RestoreRoom(min(segment_bytes(world)) - 1)
+    assert room.take(1)
+    with restore_of(world, storage, room) as restore:
+        restore.go_on()
+        assert room.take_ahead(1, print), "nobody is before it"
+        handles = [(handle, tmp_path / str(n)) for n, handle in enumerate(world.snapshots[0].handles)]
+        assert restore.bring(handles) == handles, "the task reads for itself"
+    assert storage.ranges == []
+
+
+def test_room_is_for_what_is_needed_and_half_of_it_for_what_will_be() -> None:
+    room = RestoreRoom(100)
+    assert room.take_ahead(50, print)
+    assert not room.take_ahead(1, print)
+    assert room.take(50)
+    assert not room.take(1)
+    room.take_at_once(30)
+    assert room.taken == 130
+    room.give_back(80)
+    assert not room.take_ahead(1, print)
+    assert room.take(50)
+    room.give_back(100)
+    assert room.taken == 0
+    assert room.take_ahead(100, print), "alone it may have more than half"
+
+
+def test_who_waits_for_room_gets_it_in_turn_and_nobody_overtakes() -> None:
+    room, order = RestoreRoom(80), list[str]()
+    a, b, c, d = (Waiter(room, name, 10, left, order) for name, left in (("a", 5), ("b", 2), ("c", 3), ("d", 1)))
+    for waiter in (a, b, c):
+        waiter.go_on()
+    assert "".join(order) == "aaaa"
+    room.give_back(10)
+    d.go_on()
+    assert "".join(order) == "aaaa", "there is room, for those who wait"
+    room.tell()
+    assert "".join(order) == "aaaaa"
+    for _ in range(6):
+        room.give_back(10)
+        room.tell()
+    assert "".join(order) == "aaaaa" + "bcdbcc"
+    assert (room.taken, [waiter.left for waiter in (a, b, c, d)]) == (40, [0] * 4)
+
+
+def test_a_large_range_is_not_passed_over_for_small_ones() -> None:
+    room, order = RestoreRoom(80), list[str]()
+    a, large, small = Waiter(room, "a", 10, 4, order), Waiter(room, "L", 40, 1, order), Waiter(room, "s", 10, 4, order)
+    for waiter in (a, large, small):
+        waiter.go_on()
+    for _ in range(4):
+        assert "".join(order) == "aaaa"
+        room.give_back(10)
+        room.tell()
+    assert "".join(order) == "aaaaL"
+    room.give_back(40)
+    room.tell()
+    assert "".join(order) == "aaaaLssss"
+
+
+def test_who_does_not_wait_any_more_keeps_nobody_waiting() -> None:
+    room, order = RestoreRoom(80), list[str]()
+    a, b, c = (Waiter(room, name, 40, 1, order) for name in "abc")
+    for waiter in (a, b, c):
+        waiter.go_on()
+    b.left = 0  # a task has asked for it meanwhile, or its stream has ended
+    room.give_back(40)
+    room.tell()
+    assert "".join(order) == "ac"

@@ -16,6 +16,8 @@ from spark_ckpt.paths import run_prefix
 
 _VERSIONS_PER_STORE = 4
 _STORES = 20_000
+_LOOKS = 2
+"""For each version that comes so many of the oldest stores are looked at: there may be many of which nothing can be forgotten."""
 
 
 class UploadReason(Enum):
@@ -50,9 +52,11 @@ class Version:
 
 
 class History:
-    """Thread-safe. A version that is not asked for goes when newer ones come; a staged file that no version needs any more is unlinked.
+    """Thread-safe. A version that is not asked for goes when newer ones come; a staged file that no version needs any more
+    is unlinked.
 
-    What is forgotten is read from the base checkpoint, or found in the store's folder, again.
+    Rule: above `_STORES` stores those are forgotten of which the newest completed checkpoint holds all; it is read from there again. The
+    others stay, however many they are: another checkpoint, or another executor, may want what only this agent has.
     """
 
     def __init__(self) -> None:
@@ -79,10 +83,17 @@ class History:
             old = [v for v in versions.values() if v.reason is None][: max(0, len(versions) - _VERSIONS_PER_STORE)]
             gone = [v for v in old if v is not version]
             self._remove(version.store, [*gone, *([replaced] if replaced else [])])
-            while len(self._stores) > _STORES:
-                _, versions = self._stores.popitem(last=False)
-                for v in versions.values():
-                    self._drop(v.chain.files)
+            self._forget_stores()
+
+    def _forget_stores(self) -> None:
+        for _ in range(_LOOKS):
+            if len(self._stores) <= _STORES:
+                return
+            store, versions = next(iter(self._stores.items()))
+            if all(_is_held(v, self._completed) for v in versions.values()):
+                del self._stores[store]
+            else:
+                self._stores.move_to_end(store)
 
     def remove(self, version: Version) -> None:
         with self._lock:
@@ -136,7 +147,7 @@ class History:
         with self._lock:
             stores = list(self._stores) if store is None else [store]
             found = (v for s in stores for v in self._stores.get(s, {}).values())
-            return [v for v in found if v.commit and (v.commit.run, v.commit.epoch) == (run, epoch)]
+            return [v for v in found if v.commit and _epoch_of(v.commit) == (run, epoch)]
 
     def take_for_upload(self, files: Iterable[StateFile]) -> list[StateFile]:
         """Those that are neither stored nor on their way: from here on they belong to their upload."""
@@ -155,9 +166,9 @@ class History:
             self._sweep(store, back)
 
     def _newest(self, store: StoreId) -> list[Version]:
-        commits = [(v.commit.run, v.commit.epoch, v) for v in self._stores.get(store, {}).values() if v.commit]
-        last = max(((run, epoch) for run, epoch, _ in commits), default=None)
-        return [v for run, epoch, v in commits if (run, epoch) == last]
+        commits = [(_epoch_of(v.commit), v) for v in self._stores.get(store, {}).values() if v.commit]
+        last = max((at for at, _ in commits), default=None)
+        return [v for at, v in commits if at == last]
 
     def _remove(self, store: StoreId, gone: list[Version]) -> None:
         versions = self._stores.get(store)
@@ -186,9 +197,20 @@ class History:
                 file.drop(f"{file.name} was not needed any more")
 
 
+def _epoch_of(commit: Commit) -> tuple[int, int]:
+    """With its run: newer runs count their epochs anew, or on."""
+    return commit.run, commit.epoch
+
+
 def _is_covered(version: Version, base: CheckpointId) -> bool:
     commit = version.commit
     return commit is not None and commit.run == base.run and commit.epoch <= base.epoch
+
+
+def _is_held(version: Version, base: CheckpointId | None) -> bool:
+    """By that completed checkpoint, or the one that it was fetched from: nobody will ask for more than what that says."""
+    fetched = version.commit is None and not version.borrowed
+    return version.reason is None and (fetched or (base is not None and _is_covered(version, base))) and version.chain.durable
 
 
 def _is_of_older_run(version: Version, run: int) -> bool:

@@ -15,6 +15,8 @@ from spark_ckpt.model import CheckpointId, StoreId
 from spark_ckpt.paths import run_prefix
 
 _VERSIONS_PER_STORE = 4
+_EPOCHS_PER_STORE = 2
+"""As in the executor (`HeldCommits`), which tells the driver that it has all commits of so many."""
 _STORES = 20_000
 _LOOKS = 2
 """For each version that comes so many of the oldest stores are looked at: there may be many of which nothing can be forgotten."""
@@ -52,7 +54,7 @@ class Version:
 
 
 class History:
-    """Thread-safe. A version that is not asked for goes when newer ones come; a staged file that no version needs any more
+    """Thread-safe. A version that is not asked for goes when newer ones of newer epochs come; a staged file that no version needs any more
     is unlinked.
 
     Rule: above `_STORES` stores those are forgotten of which the newest completed checkpoint holds all; it is read from there again. The
@@ -81,7 +83,8 @@ class History:
             replaced = versions.pop(version.chain.uid, None)
             versions[version.chain.uid] = version
             old = [v for v in versions.values() if v.reason is None][: max(0, len(versions) - _VERSIONS_PER_STORE)]
-            gone = [v for v in old if v is not version]
+            recent = sorted({_epoch_of(v.commit) for v in versions.values() if v.commit})[-_EPOCHS_PER_STORE:]
+            gone = [v for v in old if v is not version and (v.commit is None or _epoch_of(v.commit) not in recent)]
             self._remove(version.store, [*gone, *([replaced] if replaced else [])])
             self._forget_stores()
 

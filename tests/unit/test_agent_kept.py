@@ -201,6 +201,21 @@ def test_who_only_waited_for_a_failed_upload_takes_it_over(spool: Path, storage:
     agent.close()
 
 
+def test_attempts_of_an_epoch_displace_no_commit_of_the_one_before(agent: LocalAgent, spool: Path) -> None:
+    """The executor says that it holds it: what has committed in the newest two epochs may be wanted, whichever attempt has won."""
+    store = FakeStore(spool / "0-0")
+    before = keep(agent, store, 0)
+    lineage = dict(store.lineage)
+    for _ in range(6):
+        store.lineage = dict(lineage)
+        keep(agent, store, 1)
+    agent.send(late(0))
+    assert agent.ack(before).epoch == 0
+    agent.send(handover(store, before))
+    assert agent.ack(before, 2).epoch == 0
+    agent.close()
+
+
 def test_a_full_spool_is_relieved_and_told(spool: Path, storage: FaultyStorage, tmp_path: Path) -> None:
     agent = LocalAgent(spool, lambda *_: storage, SMALL_SPOOL)
     store = FakeStore(spool / "0-0")

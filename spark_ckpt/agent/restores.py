@@ -119,11 +119,11 @@ class Restore:
         """Nothing that is kept is needed any more."""
         with self._lock:
             self._closed = True
+            self._ahead, self._next = iter(()), None
             spans = [span for spans in self._spans.values() for span in spans]
             self._spans = {}
             for span in spans:
                 self._give_up(span)
-        self._stop_ahead()
         self.go_on()
 
     def _span(self, handle: Handle) -> Span | None:

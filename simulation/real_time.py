@@ -81,8 +81,9 @@ class RealTimeDriver(Driver):
             self.process.ask(ev.SealRequested(attempt.epoch, commit_of(attempt), self._folder.seal(attempt.epoch), hooks, offsets))
 
     def _finished(self, i: do.Finished) -> None:
-        """Of a run with micro-batches: what was planned has run."""
-        ends_as_asked = self._stops.met is not None and self.process.variant.ends_between
+        """Of a run with micro-batches: what was planned has run. Who asked for the end meanwhile is answered by this one, whatever it was
+        for."""
+        ends_as_asked = i.savepoint is not None and self.process.variant.ends_between
         if self._in_real_time or self._finishing or ends_as_asked:
             super()._finished(i)
             return

@@ -196,13 +196,13 @@ def test_without_a_checkpoint_a_query_begins_where_it_had_begun(trial: RealTimeT
 
 def test_a_query_without_state_has_checkpoints_of_its_offsets(trial: RealTimeTrial) -> None:
     trial.produce(100)
-    trial.start(spec={"stateless": True})
+    trial.start(spec={"query": "stateless"})
     at = trial.wait_for_checkpoint()
     trial.produce(100)
     trial.wait_for_checkpoint(trial.wait_for_checkpoint(at))
     trial.lose_the_machine()
     trial.produce(100)
-    trial.start(spec={"stateless": True})
+    trial.start(spec={"query": "stateless"})
     trial.wait_for_checkpoint(trial.wait_for_checkpoint())
     trial.stop()
     passed, sent = trial.passed(), [(record.key, int(record.value)) for record in trial.topics.records]
@@ -216,7 +216,7 @@ def test_transform_with_state_is_not_for_sparks_real_time_yet(trial: RealTimeTri
     gets when it ends (`OperatorStateMetadataV2Reader`)."""
     conf = {"spark.sql.streaming.realTimeMode.allowlistCheck": "false", **(STOCK if how else {})}
     trial.produce(20)
-    app = trial.start(conf, spec={"transforms": True}, **how)
+    app = trial.start(conf, spec={"query": "transformed"}, **how)
     assert app.wait(120) != 0
     assert "STDS_FAILED_TO_READ_OPERATOR_METADATA" in app.log.read_text()
 

@@ -1,0 +1,87 @@
+"""What Spark allows in real time, beside the totals of `test_real_time.py`: each query with executors in processes of their own, and killed
+with its machine. In the end its sink and its state are what a batch query over the same records gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from testbed.kafka import KafkaBroker
+from tests.drivers.spark.harness import Start
+from tests.drivers.spark.real_time import feed
+from tests.drivers.spark.real_time_queries import QueryTrial, count
+from tests.drivers.spark.topics import Topics, broker_or_skip
+
+pytestmark = [pytest.mark.spark, pytest.mark.campaign, pytest.mark.timeout(400)]
+
+Of = Callable[..., QueryTrial]
+"""A trial of a query."""
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+    with broker_or_skip(tmp_path_factory.mktemp("kafka") / "broker") as running:
+        yield running
+
+
+@pytest.fixture
+def of(start: Start, broker: KafkaBroker, tmp_path: Path) -> Of:
+    return lambda query, **how: QueryTrial(start, Topics(broker), tmp_path, query, **how)
+
+
+@pytest.mark.parametrize("query", ["unique", "joined"])
+def test_sink_and_state_are_what_a_batch_query_gives(of: Of, query: str) -> None:
+    """Without duplicates; joined with a table."""
+    trial = of(query)
+    trial.produce(100)
+    trial.begin()
+    trial.wait_for_checkpoint()
+    feed(trial, 5)
+    trial.lose_the_machine()
+    held = trial.held()
+    trial.begin()
+    feed(trial, 5)
+    trial.wait_until_all_is_held()
+    trial.stop()
+    assert trial.newest_rows() == trial.held() == trial.batch()
+    assert all(n > count(held.get(key, "0")) for key, n in trial.repeated()), "rows came twice that the checkpoint held"
+
+
+def test_foreach_sees_no_epoch_twice_and_none_that_is_older(of: Of) -> None:
+    """Also where nothing is in a checkpoint when the machine dies: all rows come again then, in epochs with new ids."""
+    trial, never = of("totals", foreach=True), {"spark.ckpt.interval": "1h"}
+    trial.produce(100)
+    trial.begin(never)
+    feed_until_rows_came(trial)
+    trial.lose_the_machine()
+    first, said = trial.opened, trial.rows()
+    trial.begin()
+    trial.wait_until_all_is_held()
+    second = trial.opened - first
+    assert min(second) > max(first), "an epoch that was used is used again"
+    assert {row.number for row in trial.rows() if row.epoch in second} >= {row.number for row in said}
+    feed_until_rows_came(trial)
+    trial.lose_the_machine()
+    third = trial.opened
+    trial.begin()
+    feed_until_rows_came(trial)
+    trial.wait_until_all_is_held()
+    trial.stop()
+    assert min(trial.opened - third) > max(third), "an epoch that was used is used again"
+    assert {row.number for row in trial.rows()} == {(key, n + 1) for key, (times, _, _) in trial.expected().items() for n in range(times)}
+    assert trial.newest_rows() == trial.held() == trial.batch()
+
+
+def feed_until_rows_came(trial: QueryTrial) -> None:
+    """Of at least one more batch, which is when Spark hands `foreach` in Python its last rows; and the next one has begun."""
+    assert trial.app is not None
+    before = max((row.epoch for row in trial.rows() if row.epoch is not None), default=-1)
+
+    def has_come() -> bool:
+        trial.produce(5)
+        epochs = {row.epoch for row in trial.rows() if row.epoch is not None}
+        return any(n > before and max(trial.opened) > n for n in epochs)
+
+    trial.app.until(has_come, "rows of another batch")

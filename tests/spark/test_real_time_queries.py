@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from testbed.kafka import KafkaBroker
+from testbed.kafka import KafkaBroker, connector_jars
 from tests.drivers.spark.harness import Start
 from tests.drivers.spark.real_time import feed
 from tests.drivers.spark.real_time_queries import QueryTrial, count
+from tests.drivers.spark.scala_jobs import compiled
 from tests.drivers.spark.topics import Topics, broker_or_skip
 
 pytestmark = [pytest.mark.spark, pytest.mark.campaign, pytest.mark.timeout(400)]
@@ -26,22 +27,27 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
         yield running
 
 
+@pytest.fixture(scope="module")
+def in_scala(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compiled("RealTimeTotals.scala", tmp_path_factory.mktemp("scala"))
+
+
 @pytest.fixture
 def of(start: Start, broker: KafkaBroker, tmp_path: Path) -> Of:
     return lambda query, **how: QueryTrial(start, Topics(broker), tmp_path, query, **how)
 
 
-@pytest.mark.parametrize("query", ["unique", "joined"])
-def test_sink_and_state_are_what_a_batch_query_gives(of: Of, query: str) -> None:
-    """Without duplicates; joined with a table."""
-    trial = of(query)
+@pytest.mark.parametrize("query", ["unique", "joined", "transformed in Scala"])
+def test_sink_and_state_are_what_a_batch_query_gives(of: Of, query: str, in_scala: Path) -> None:
+    """Without duplicates; joined with a table; by transformWithState. Spark's own list of what it allows has them all."""
+    trial, jars = of(query), [*connector_jars(), in_scala]
     trial.produce(100)
-    trial.begin()
+    trial.begin(jars=jars)
     trial.wait_for_checkpoint()
     feed(trial, 5)
     trial.lose_the_machine()
     held = trial.held()
-    trial.begin()
+    trial.begin(jars=jars)
     feed(trial, 5)
     trial.wait_until_all_is_held()
     trial.stop()

@@ -71,6 +71,13 @@ def transformed(read: DataFrame) -> DataFrame:
     return read.groupBy("key").transformWithState(Totals(), "key string, value string", "Update", "None").select("key", "value")
 
 
+def transformed_in_scala(read: DataFrame) -> DataFrame:
+    """The same in Scala (`RealTimeTotals.scala`), whose JAR the application has."""
+    spark = read.sparkSession
+    made = spark._jvm.realtime.Totals.of(read.select("key", "number")._jdf)  # type: ignore[union-attr]
+    return DataFrame(made, spark)
+
+
 QUERIES: dict[str, Callable[[DataFrame], DataFrame]] = {
     "totals": totals,
     "stateless": stateless,
@@ -78,6 +85,7 @@ QUERIES: dict[str, Callable[[DataFrame], DataFrame]] = {
     "unique within watermark": unique_within_watermark,
     "joined": joined,
     "transformed": transformed,
+    "transformed in Scala": transformed_in_scala,
 }
 
 

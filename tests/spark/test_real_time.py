@@ -17,7 +17,7 @@ from testbed.kafka import KafkaBroker
 from testbed.lossy_proxy import Wire, WireFault
 from tests.drivers.command_line import call
 from tests.drivers.spark.harness import Start
-from tests.drivers.spark.real_time import RealTimeTrial, feed
+from tests.drivers.spark.real_time import STOCK, RealTimeTrial, feed
 from tests.drivers.spark.s3_server import REGION, Server
 from tests.drivers.spark.sightings import lines
 from tests.drivers.spark.tab import checked, get, text
@@ -122,13 +122,6 @@ def test_a_savepoint_of_a_running_query_ends_it_and_is_restored(trial: RealTimeT
     trial.wait_for_state()
     trial.stop()
     assert (trial.missing(), trial.twice()) == ([], {})
-
-
-STOCK = {
-    "spark.sql.streaming.stateStore.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
-    "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
-}
-"""What Spark demands of a session for its real time."""
 
 
 @pytest.mark.parametrize("trigger", ["realTime", "processingTime"])

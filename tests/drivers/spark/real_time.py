@@ -31,6 +31,12 @@ PARTITIONS = 3
 """Of the state. With those of the source, all of them are tasks at one time."""
 REAL_TIME = {"spark.sql.streaming.realTimeMode.minBatchDuration": "1000ms", "spark.sql.shuffle.partitions": str(PARTITIONS)}
 
+STOCK = {
+    "spark.sql.streaming.stateStore.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+    "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
+}
+"""What Spark demands of a session without the plugin."""
+
 
 class Said(NamedTuple):
     """What the query has said of a key after its `n`th record."""

@@ -2,11 +2,12 @@
 end and its checkpoint; and of executors, with checkpoints on a real S3 server 20 ms away. Nothing is lost, the state is that of a batch
 query over the topic, and what comes twice was read behind the last checkpoint.
 
-`SEED=7 KILLS=10` in the environment repeat and lengthen it. Prints what was killed, and how much came twice.
+`SEED=7 KILLS=10` in the environment repeat and lengthen it. Prints what was killed, and how much came twice; `make campaign` records it.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import time
@@ -28,8 +29,12 @@ from tests.drivers.spark.topics import Topics
 pytestmark = [pytest.mark.campaign, pytest.mark.spark, pytest.mark.timeout(3600)]
 
 KILLS = int(os.environ.get("KILLS") or 6)
-BATCH_S, PATIENCE_S = 2, 60
+BATCH_S, A_SECOND, PATIENCE_S = 2, 100, 60
 MODES: Mapping[str, Mapping[str, str]] = {"every-batch": {}, "interval": {"spark.ckpt.interval": "5s"}}
+RECORDED = {"every-batch": "every epoch", "interval": "interval"}
+"""What the campaign's results call them."""
+Record = Callable[[str, object], None]
+"""pytest's `record_property`."""
 CLUSTER = "local-cluster[2,3,1024]"
 EXECUTOR = "CoarseGrainedExecutorBackend"
 
@@ -75,9 +80,9 @@ def held_checkpoint(proxy: LossyProxy) -> Iterator[Callable[[], bool]]:
     proxy.inject(FAR)
 
 
-def killed_often(trial: RealTimeTrial, mode: str, how: Mapping[str, Any], proxy: LossyProxy | None = None) -> None:
+def killed_often(trial: RealTimeTrial, mode: str, how: Mapping[str, Any], record: Record, proxy: LossyProxy | None = None) -> None:
     """Each second kill comes when a batch has ended; with a proxy before its checkpoint is complete. Where `how` has executors, each third
-    kill is that of one of them, and the query ends by itself."""
+    kill is that of one of them, and the query ends by itself. Each is recorded."""
     topics, conf = trial.topics, MODES[mode]
     again: dict[str, Any] = {"every": f"{BATCH_S} seconds", **how}
     trial.produce(200)
@@ -85,7 +90,7 @@ def killed_often(trial: RealTimeTrial, mode: str, how: Mapping[str, Any], proxy:
     trial.wait_for_checkpoint()
     for number in range(KILLS):
         trial.wait_for_checkpoint()  # a JVM's first batch may be over before its tasks have read anything
-        feed(trial, topics.rng.uniform(BATCH_S, 3 * BATCH_S))
+        feed(trial, topics.rng.uniform(BATCH_S, 3 * BATCH_S), A_SECOND)
         middle, executor = number % 2 == 0, bool(how) and number % 3 == 2
         held = proxy is not None and not middle
         with held_checkpoint(proxy) if proxy is not None and not middle else ended(trial) as has_come:
@@ -95,21 +100,23 @@ def killed_often(trial: RealTimeTrial, mode: str, how: Mapping[str, Any], proxy:
                 trial.produce(2)
                 time.sleep(0.02)
             if middle:
-                feed(trial, topics.rng.uniform(0.2, 0.8) * BATCH_S)
+                feed(trial, topics.rng.uniform(0.2, 0.8) * BATCH_S, A_SECOND)
             if executor:
                 app.kill_one(EXECUTOR)
                 assert app.wait(2 * PATIENCE_S) != 0
             trial.lose_the_machine()
-        (_, epoch), last = trial.checkpoints[-1], records(trial)[-1]
+        (_, epoch), over = trial.checkpoints[-1], records(trial)
+        last, behind = over[-1], sum(n > epoch for n in over)
         assert last > epoch or not held, "its checkpoint was complete"
         before, twice = trial.state(), trial.twice()
         app = trial.start(conf, **again)
         renew(trial)
         more = trial.twice() - twice
-        over = "between the end of a batch and its checkpoint" if held else "when a batch had ended"
-        when = "in the middle of a batch" if middle else over
-        what = f"{'executor' if executor else 'machine'} {when}"
-        print(f"kill {number + 1} of {KILLS}, {what}: checkpoint {epoch}, ended {last}; {sum(more.values())} came twice", flush=True)
+        killed, came = "executor" if executor else "machine", sum(more.values())
+        when = "in a batch" if middle else "before its checkpoint" if held else "after a batch"
+        print(f"kill {number + 1} of {KILLS}, {killed} {when}: checkpoint {epoch}, ended {last}; {came} came twice", flush=True)
+        kill = {"storage": "file" if proxy is None else "s3", "mode": RECORDED[mode], "batch_s": BATCH_S, "a_second": A_SECOND}
+        record("kill", json.dumps({**kill, "killed": killed, "when": when, "behind": behind, "twice": came}))
         assert all(n > before.get(key, (0,))[0] for key, n in more), "rows came twice that the checkpoint held"
         assert trial.missing() == []
     trial.wait_for_state()
@@ -120,14 +127,16 @@ def killed_often(trial: RealTimeTrial, mode: str, how: Mapping[str, Any], proxy:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_nothing_is_lost_and_only_what_no_checkpoint_held_comes_twice(start: Start, topics: Topics, tmp_path: Path, mode: str) -> None:
-    killed_often(RealTimeTrial(start, topics, tmp_path), mode, {})
+def test_nothing_is_lost_and_only_what_no_checkpoint_held_comes_twice(
+    start: Start, topics: Topics, tmp_path: Path, mode: str, record_property: Record
+) -> None:
+    killed_often(RealTimeTrial(start, topics, tmp_path), mode, {}, record_property)
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_the_same_over_s3_with_executors(
-    start: Start, s3: Server, topics: Topics, tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch
+    start: Start, s3: Server, topics: Topics, tmp_path: Path, mode: str, record_property: Record, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in s3.env.items():
         monkeypatch.setenv(name, value)
-    killed_often(RealTimeTrial(start, topics, tmp_path, s3=s3), mode, {"master": CLUSTER}, s3.proxy)
+    killed_often(RealTimeTrial(start, topics, tmp_path, s3=s3), mode, {"master": CLUSTER}, record_property, s3.proxy)

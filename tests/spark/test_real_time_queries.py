@@ -62,32 +62,32 @@ def test_foreach_sees_no_epoch_twice_and_none_that_is_older(of: Of) -> None:
     trial.begin(never)
     feed_until_rows_came(trial)
     trial.lose_the_machine()
-    first, said = trial.opened, trial.rows()
+    said = {row.number for row in trial.rows()}
     trial.begin()
     trial.wait_until_all_is_held()
-    second = trial.opened - first
-    assert min(second) > max(first), "an epoch that was used is used again"
-    assert {row.number for row in trial.rows() if row.epoch in second} >= {row.number for row in said}
+    assert {row.number for row in trial.rows() if row.start == 1} >= said
+    trial.wait_for_checkpoint(trial.wait_for_checkpoint())
     feed_until_rows_came(trial)
     trial.lose_the_machine()
-    third = trial.opened
     trial.begin()
     feed_until_rows_came(trial)
     trial.wait_until_all_is_held()
     trial.stop()
-    assert min(trial.opened - third) > max(third), "an epoch that was used is used again"
+    first, second, third = (trial.opened(start) for start in range(3))
+    assert max(first) < min(second)
+    assert max(second) < min(third)
     assert {row.number for row in trial.rows()} == {(key, n + 1) for key, (times, _, _) in trial.expected().items() for n in range(times)}
     assert trial.newest_rows() == trial.held() == trial.batch()
 
 
 def feed_until_rows_came(trial: QueryTrial) -> None:
-    """Of at least one more batch, which is when Spark hands `foreach` in Python its last rows; and the next one has begun."""
+    """Of at least one more batch, at whose end Spark hands `foreach` in Python its last rows; and the next one has begun."""
     assert trial.app is not None
-    before = max((row.epoch for row in trial.rows() if row.epoch is not None), default=-1)
+    before = {(row.start, row.epoch) for row in trial.rows()}
 
     def has_come() -> bool:
         trial.produce(5)
-        epochs = {row.epoch for row in trial.rows() if row.epoch is not None}
-        return any(n > before and max(trial.opened) > n for n in epochs)
+        epochs = {(row.start, row.epoch) for row in trial.rows()} - before
+        return bool(epochs) and max(trial.opened()) > max(epochs)[1]
 
     trial.app.until(has_come, "rows of another batch")

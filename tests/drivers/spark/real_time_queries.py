@@ -21,11 +21,12 @@ CLUSTER = "local-cluster[2,3,1024]"
 
 
 class Row(NamedTuple):
-    """What the query has said of a key, as JSON; in which epoch, of files only."""
+    """What the query has said of a key, as JSON; of files also after which start, and in which epoch."""
 
     key: str
     value: str
-    epoch: int | None = None
+    start: int = 0
+    epoch: int = -1
 
     @property
     def number(self) -> tuple[str, int]:
@@ -41,23 +42,30 @@ class QueryTrial(RealTimeTrial):
         super().__init__(start, topics, tmp, f"{name}-in", f"{name}-out")
         self.query, self._batch, self._out = query, tmp / "batch", tmp / "out"
         self._foreach = foreach
-        self._out.mkdir()
+        self._starts = 0
 
     def begin(self, conf: Mapping[str, str] | None = None, **more: Any) -> Application:
-        spec = {"query": self.query, "batch": str(self._batch), **({"foreach": str(self._out)} if self._foreach else {})}
+        spec = {"query": self.query, "batch": str(self._batch)}
+        if self._foreach:
+            out = self._out / str(self._starts)
+            out.mkdir(parents=True)
+            spec["foreach"] = str(out)
+        self._starts += 1
         return self.start(conf, **{"master": CLUSTER, **more}, spec=spec)
 
     def rows(self) -> list[Row]:
         """In the order in which a key's have come."""
         if not self._foreach:
             return [Row(key, json.dumps(value)) for key, value in self.passed()]
-        files = sorted((int(file.name.partition("-")[0]), file) for file in self._out.glob("*.jsonl"))
-        return [Row(key, same(value), n) for n, file in files for key, value in map(json.loads, file.read_text().splitlines())]
+        files = sorted((start, epoch, file) for start in range(self._starts) for epoch, file in self._files(start))
+        return [Row(key, same(value), start, epoch) for start, epoch, file in files for key, value in map(json.loads, lines_of(file))]
 
-    @property
-    def opened(self) -> set[int]:
-        """The epochs in which `foreach` was opened."""
-        return {int(file.name.partition("-")[0]) for file in self._out.glob("*.jsonl")}
+    def opened(self, start: int = -1) -> set[int]:
+        """The epochs in which `foreach` was opened, by the newest application or the one of that start."""
+        return {epoch for epoch, _ in self._files(range(self._starts)[start])}
+
+    def _files(self, start: int) -> list[tuple[int, Path]]:
+        return [(int(file.name.partition("-")[0]), file) for file in (self._out / str(start)).glob("*.jsonl")]
 
     def wait_until_all_is_held(self, timeout: float = 120) -> None:
         """By the newest checkpoint: all that was produced."""
@@ -108,6 +116,10 @@ def count(value: str) -> int:
     """Of records that a key had had."""
     said = json.loads(value)
     return int(said["n"] if isinstance(said, dict) else said)
+
+
+def lines_of(file: Path) -> list[str]:
+    return file.read_text().splitlines()
 
 
 def same(value: str) -> str:

@@ -3,8 +3,8 @@ as the session; the query is started as often as it is told.
 
 usage: real_time_memory.py SPEC
 
-SPEC is a JSON document: `location`, `out` (a folder), and `told`: a folder in which the files 0.json, 1.json, … appear, each a list of words
-to read, "start", "stop" or "end". When it is done, it is 0.done.
+SPEC is a JSON document: `location`, `out` (a folder, which gets one for each start), and `told`: a folder in which files 0.json, 1.json, …
+appear, each a list of words to read, "start", "stop" or "end". When it is done, it is 0.done.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def main() -> None:
     words = sources.LowLatencyMemoryStream.apply(spark._jsparkSession, PARTITIONS, jvm.org.apache.spark.sql.Encoders.STRING())
     counts = DataFrame(words.toDF(), spark).groupBy(F.col("value").alias("key")).agg(F.count("*").cast("string").alias("value"))
     query: StreamingQuery | None = None
-    number, last = 0, None
+    number, starts, last = 0, 0, None
     while last != "end":
         file = Path(spec["told"], f"{number}.json")
         if not file.exists():
@@ -41,7 +41,10 @@ def main() -> None:
         last = json.loads(file.read_text())
         number += 1
         if last == "start":
-            timed = counts.writeStream.outputMode("update").foreach(writer(spec["out"])).trigger(realTime="1 second")
+            out = Path(spec["out"], str(starts))
+            out.mkdir()
+            starts += 1
+            timed = counts.writeStream.outputMode("update").foreach(writer(str(out))).trigger(realTime="1 second")
             query = timed.option("checkpointLocation", spec["location"]).start()
         elif isinstance(last, list):
             words.addData(jvm.scala.jdk.javaapi.CollectionConverters.asScala(last).toSeq())

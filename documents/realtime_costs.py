@@ -1,18 +1,21 @@
-"""The tables of docs/real-time.md: what `python -m benchmarks realtime` has measured, of each batch length from a file of its own."""
+"""What docs/real-time.md says of `python -m benchmarks realtime`, which has a file for each length of a batch: the targets, what is not
+measured, and the tables."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from benchmarks.figures import Case, Figures
-from benchmarks.realtime import applications
-from benchmarks.realtime.running import BATCHES, EXPERIMENT, kept_up
-from benchmarks.realtime.systems import Engine
+from benchmarks.realtime import BATCHES_S, RATES, STATE_PARTITIONS, applications
+from benchmarks.realtime.running import BATCHES, EXPERIMENT, case_of, kept_up
+from benchmarks.realtime.systems import Engine, Turn
+from benchmarks.realtime.targets import BATCH_S, verdicts
 from documents.parts import replaced
 from documents.places import MEASURED
 
 _SOURCE = "benchmarks/results/real-time-*.json"
+_OF_TARGETS = f"benchmarks/results/real-time-{BATCH_S:g}s.json"
 _NOTHING = "Nothing is measured yet."
 _SETTING = ("partitions", "records a second", "system")
 _COLUMNS = ("p50", "p90", "p99")
@@ -28,10 +31,50 @@ _AROUND = {
 
 
 def renewed(page: str) -> str:
-    """The page with the tables of today. Raises ValueError where it has no place for them."""
+    """The page with the targets and tables of today. Raises ValueError where it has no place for them."""
     found = [Figures.read(path) for path in MEASURED.glob("real-time-*.json")]
     measured = sorted((figures for figures in found if _cases(figures)), key=lambda figures: _order(_cases(figures)[0]))
+    page = replaced(page, _OF_TARGETS, f"{targets(measured)}\n\n{not_measured(measured)}")
     return replaced(page, _SOURCE, "\n\n".join(map(table, measured)) or _NOTHING)
+
+
+def targets(measured: Sequence[Figures]) -> str:
+    """For each rate that was measured with batches of the length that the targets are of."""
+    of = next((figures for figures in measured if _cases(figures)[0].experiment == _experiment(BATCH_S)), Figures())
+    rates = sorted({case.size for case in _cases(of)}) or [RATES[0]]
+    rows = [[verdict.what, verdict.target, verdict.measured, verdict.met.value] for verdict in verdicts(of, rates)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (["target", "wanted", "measured", "met"], ["---", "---:", "---", "---"], *rows))
+
+
+def not_measured(measured: Sequence[Figures]) -> str:
+    """What the benchmark would measure if it had the time, and has not. Beyond a rate at which a system has not kept up it asks no more."""
+    left: list[str] = []
+    for batch_s in BATCHES_S:
+        figures = next((one for one in measured if _cases(one)[0].experiment == _experiment(batch_s)), None)
+        if figures is None:
+            left.append(f"batches of {batch_s:g} s")
+            continue
+        for partitions in STATE_PARTITIONS:
+            rates = [rate for rate in RATES if any(_is_left(figures, Turn(engine, partitions, batch_s, rate)) for engine in Engine)]
+            if rates:
+                which = "all rates" if len(rates) == len(RATES) else f"{_list(f'{rate:,}' for rate in rates)} records a second"
+                left.append(f"batches of {batch_s:g} s with {partitions} partitions at {which}")
+    return f"**Not measured**, or not with every system: {'; '.join(left)}." if left else "All is measured that the benchmark has."
+
+
+def _is_left(figures: Figures, turn: Turn) -> bool:
+    slower = (case_of(Turn(turn.engine, turn.partitions, turn.batch_s, rate)) for rate in RATES if rate < turn.rate)
+    behind = any(figures.values(case, "sent_count") and not kept_up(figures, case) for case in slower)
+    return not behind and not figures.values(case_of(turn), "sent_count")
+
+
+def _experiment(batch_s: float) -> str:
+    return case_of(Turn(Engine.S3, STATE_PARTITIONS[0], batch_s, RATES[0])).experiment
+
+
+def _list(items: Iterable[str]) -> str:
+    *most, last = items
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def table(figures: Figures) -> str:

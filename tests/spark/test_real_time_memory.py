@@ -76,6 +76,7 @@ def test_a_query_goes_on_from_its_checkpoint_in_epochs_with_new_ids(start: Start
     words.app.until(words.is_all_held, "a checkpoint of four words")
     words.app.until(lambda: words.newest >= 3, "some more checkpoints, after which the log does not say of each epoch that it begins")
     words.tell(["a", "d"])
+    words.app.until(lambda: max(words.epochs(0)) > words.newest, "a batch that runs")
     words.tell("stop")
     shutil.rmtree(words.location)
     words.tell("start")

@@ -17,7 +17,7 @@ from benchmarks import machine
 from benchmarks.__main__ import cli
 from benchmarks.errors import BenchmarkError
 from benchmarks.figures import Case, Figures
-from benchmarks.realtime import Engine, Turn, applications, feeder, file_of
+from benchmarks.realtime import RATES, Engine, Turn, applications, feeder, file_of
 from benchmarks.realtime.running import EXPERIMENT, case_of, kept_up, percentile, rounds_left, standstills
 from benchmarks.realtime.topics import Passed
 from documents import realtime_costs
@@ -181,6 +181,42 @@ def test_several_rounds_have_a_median_and_what_it_lies_between() -> None:
     told = realtime_costs.table(figures)
     assert "rounds: 3" in told
     assert told.splitlines()[-1].split(" | ")[5] == "20 (10 to 30)"
+
+
+@pytest.mark.parametrize(
+    ("ours", "floor", "expected"),
+    [
+        (300, 300, ["| 0.30 x | yes |", "| 1.50 x | yes |", "| 1.00 x | yes |"]),
+        (450, 300, ["| 0.45 x | no |", "| 2.25 x | no |", "| 1.50 x | no |"]),
+        (300, 600, ["| 0.30 x | yes |", "| 1.50 x | yes |", "so in this run it is none | - |"]),
+    ],
+)
+def test_the_targets_are_judged_at_each_rate(ours: int, floor: int, expected: list[str]) -> None:
+    """The third is no target where what is to lie beneath lies above."""
+    figures = Figures({"load_before": 0, "processor_count": 2})
+    times = {Engine.STOCK_LOCAL: 1000, Engine.FLOOR: floor, Engine.S3: ours, Engine.FLINK: 200}
+    for rate in (100, 10_000):
+        for engine, value in times.items():
+            for metric in TOLD:
+                figures.add(case_of(Turn(engine, 20, 5.0, rate)), metric, [value])
+    rows = realtime_costs.targets([figures]).splitlines()[2:]
+    assert [row.endswith(end) for row, end in zip(rows, [*expected, *expected], strict=True)] == [True] * 6
+    assert ["10,000 records a second" in row for row in rows] == [False] * 3 + [True] * 3
+
+
+def test_what_was_not_measured_is_named() -> None:
+    """What was measured with some systems only counts as not measured; beyond a rate that is too much for a system it is not asked."""
+    assert realtime_costs.not_measured([]).endswith(": batches of 1 s; batches of 5 s; batches of 30 s.")
+    assert realtime_costs.targets([]).count("not measured") == 3
+    figures = Figures()
+    for engine in Engine:
+        for rate in RATES:
+            case = case_of(Turn(engine, 3, 5.0, rate))
+            if not (engine is Engine.FLINK and rate > 20_000) and not (engine is Engine.S3 and rate == 10_000):
+                for metric, value in (("out_count", 1000), ("sent_count", 1000), ("behind_ms", 9999 if rate == 20_000 else 0)):
+                    figures.add(case, metric, [value])
+    told = realtime_costs.not_measured([figures])
+    assert "batches of 5 s with 3 partitions at 10,000 records a second; batches of 5 s with 20 partitions at all rates;" in told
 
 
 def test_the_page_has_the_tables_of_the_results() -> None:

@@ -1,0 +1,40 @@
+"""What real time must show in one run: batches of 5 s, 20 partitions of the state, checkpoints on S3; at each rate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from benchmarks.figures import Case, Estimate, Figures
+from benchmarks.judging import Measure, Target, Verdict, judged, median_of, ratio_of, times
+from benchmarks.realtime.running import case_of
+from benchmarks.realtime.systems import Engine, Turn
+from benchmarks.targets import over_floor
+
+BATCH_S, PARTITIONS = 5.0, 20
+P99, STANDSTILL = "p99_ms", "standstill_ms"
+
+
+def verdicts(figures: Figures, rates: Sequence[int]) -> list[Verdict]:
+    return judged([target for rate in rates for target in targets(rate)], figures)
+
+
+def targets(rate: int) -> Sequence[Target]:
+    """`rate`: records a second."""
+
+    def p99_over(base: Engine) -> Measure:
+        return ratio_of(median_of(P99, _case(Engine.S3, rate)), median_of(P99, _case(base, rate)))
+
+    def standstill(figures: Figures) -> Estimate | str:
+        ours, floor = (median_of(STANDSTILL, _case(engine, rate)) for engine in (Engine.S3, Engine.FLOOR))
+        return over_floor(ratio_of(ours, floor)(figures), times, 1)
+
+    at = f"{rate:,} records a second"
+    return (
+        Target(f"p99 over that of stock Spark on a local disk, {at}", 1 / 3, p99_over(Engine.STOCK_LOCAL), times),
+        Target(f"p99 over Flink's, {at}", 2, p99_over(Engine.FLINK), times),
+        Target(f"standstill over that of the floor, {at}", 1.2, standstill, times),
+    )
+
+
+def _case(engine: Engine, rate: int) -> Case:
+    return case_of(Turn(engine, PARTITIONS, BATCH_S, rate))

@@ -34,9 +34,10 @@ from benchmarks import (
 from benchmarks.budget import Budget
 from benchmarks.far_s3 import FarS3, far_s3
 from benchmarks.figures import Figures
+from benchmarks.judging import ROUNDS
 from benchmarks.page import render
 from benchmarks.plots import draw
-from benchmarks.state_targets import ROUNDS, WRITTEN_ROWS
+from benchmarks.state_targets import WRITTEN_ROWS
 from benchmarks.systems import System
 from benchmarks.tables import show, tables
 from benchmarks.targets import AGGREGATION, INTERVAL, JOIN, KAFKA
@@ -111,8 +112,7 @@ def run_all(
         plan = plan.limited(figures.about["rounds"])
     if again:
         figures.forget(lambda case: case.experiment in plan.experiments)
-        for name in plan.parts:
-            figures.parts.pop(name, None)
+        figures.sittings = {part: found for part, found in figures.sittings.items() if found[0].experiment not in plan.experiments}
     until, complete = Budget(math.inf if minutes is None else minutes * 60), False
     try:
         complete = plans.run(plan, figures, _tell, lambda: figures.write(unfinished), until)
@@ -128,32 +128,11 @@ def run_all(
 def _begun(here: Path, unfinished: Path, again: Sequence[str], rounds: int | None) -> Figures:
     """The figures of a run that ended early, those of the last one to measure some of them `again`, or none yet."""
     now = machine.describe()
-    if not unfinished.exists() and not again:
-        figures = Figures({**now, "again": [], "rounds": rounds or 0})
-        if rounds:
-            figures.note(_limit(rounds))
-        return figures
-    figures = Figures.read(unfinished if unfinished.exists() else here)
-    before = figures.about
-    what = "went on" if unfinished.exists() else f"measured again: {', '.join(again)}{f', {_limit(rounds)}' if rounds else ''}"
-    elsewhere = "".join(f", {now[name]}" for name in _WHERE if now[name] != before.get(name))
-    figures.note(f"{now['time']}: {what}, load before: {now['load_before']}, commit {now['commit']}{elsewhere}")
-    if not unfinished.exists():
-        figures.about |= {"again": list(again), "rounds": rounds or 0, "loads": before.get("loads", {}) | dict.fromkeys(again, 0)}
-    load, loads = now["load_before"], figures.about.get("loads", {})
-    if measured := figures.about["again"]:
-        figures.about["loads"] = loads | {name: max(load, loads.get(name, 0)) for name in measured}
-    else:
-        figures.about["load_before"] = max(load, before.get("load_before", 0))
+    if unfinished.exists():
+        return Figures.read(unfinished, now)
+    figures = Figures.read(here, now) if again else Figures(now)
+    figures.about |= {"again": list(again), "rounds": rounds or 0}
     return figures
-
-
-_WHERE = ("processors", "java", "pyspark")
-"""What is said again where it is not as it was."""
-
-
-def _limit(rounds: int) -> str:
-    return f"at most {rounds} round{'s' if rounds > 1 else ''} of each workload"
 
 
 @cli.command("page")

@@ -170,7 +170,8 @@ def take_turns(
                 figures.note(f"no time was left for round {number + 1} of {plan}")
             if complete or not number:
                 gather_round(plan, done, s3, figures)
-            figures.finish(plan.part)
+                if done:
+                    figures.finish(plan.part, plan.experiment)
             save()
     return True
 

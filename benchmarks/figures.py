@@ -6,9 +6,15 @@ import json
 import math
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from benchmarks import sittings
+from benchmarks.sittings import Sitting
+
+ONCE_A_ROUND = frozenset({"start_ms", "restore_ms", "start_up_ms", "read_ms", "write_ms", "command_ms", "memory_bytes"})
+"""Metrics of which each round adds one value: by them a case's rounds are counted."""
 
 
 @dataclass(frozen=True, order=True)
@@ -44,12 +50,16 @@ class Summary:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A figure, within which bounds another run of the same kind would have it, and what is to be said of how it was taken."""
+    """A figure, within which bounds another run of the same kind would have it, and what is to be said of how it was taken.
+
+    `rounds`: so many at least have made it.
+    """
 
     value: float
     low: float
     high: float
     note: str = ""
+    rounds: int = 1
 
     @staticmethod
     def median(values: Sequence[float]) -> Estimate:
@@ -81,20 +91,26 @@ class Estimate:
     def over(self, base: Estimate) -> Estimate:
         """Raises ZeroDivisionError."""
         high = self.high / base.low if base.low > 0 else math.inf
-        return Estimate(self.value / base.value, self.low / base.high, high)
+        return Estimate(self.value / base.value, self.low / base.high, high, rounds=min(self.rounds, base.rounds))
 
     def beyond(self, base: Estimate) -> Estimate:
-        return Estimate(self.value - base.value, self.low - base.high, self.high - base.low)
+        rounds = min(self.rounds, base.rounds)
+        return Estimate(self.value - base.value, self.low - base.high, self.high - base.low, rounds=rounds)
+
+    def of_rounds(self, rounds: int) -> Estimate:
+        return replace(self, rounds=rounds)
 
 
 class Figures:
     """Every value of a run of the benchmark, by case and metric. A metric's name ends in its unit: `epoch_ms`, `put_bytes`."""
 
-    def __init__(self, about: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, about: Mapping[str, Any] | None = None, here: Mapping[str, Any] | None = None) -> None:
+        """`about`: what the run was begun on; `here`: what is measured from now on, if that is something else."""
         self.about: dict[str, Any] = dict(about or {})
         self.notes: list[str] = []
-        self.parts: dict[str, int] = {}
-        """What a run has measured so far: part -> rounds of it."""
+        self.sittings: dict[str, list[Sitting]] = {}
+        """Of each part that was measured so far."""
+        self._here = self.about if here is None else here
         self._values: dict[tuple[Case, str], list[float]] = {}
 
     def add(self, case: Case, metric: str, values: Iterable[float]) -> None:
@@ -106,9 +122,18 @@ class Figures:
         """All that was measured of these."""
         self._values = {(case, metric): values for (case, metric), values in self._values.items() if not gone(case)}
 
-    def finish(self, part: str) -> None:
-        """One round more of it was measured."""
-        self.parts[part] = self.parts.get(part, 0) + 1
+    @property
+    def parts(self) -> dict[str, int]:
+        """What was measured so far: part -> rounds of it."""
+        return {part: sum(sitting.rounds for sitting in found) for part, found in self.sittings.items()}
+
+    def finish(self, part: str, experiment: str, rounds: int = 1) -> None:
+        """So many rounds more of it were measured."""
+        self.sittings[part] = sittings.extended(self.sittings.get(part, []), Sitting.now(experiment, rounds, self._here))
+
+    def rounds(self, case: Case) -> int:
+        """Of which there are figures; one where nothing of it comes once in each round."""
+        return max((len(values) for (c, metric), values in self._values.items() if c == case and metric in ONCE_A_ROUND), default=1)
 
     def note(self, text: str) -> None:
         """Something to be said of the run; once is enough."""
@@ -141,18 +166,21 @@ class Figures:
 
     def write(self, path: Path) -> None:
         rows = [{**asdict(case), "metric": metric, "values": [_short(v) for v in values]} for case, metric, values in self]
-        document = {"about": self.about, "notes": self.notes, "parts": self.parts, "figures": rows}
+        parts = {part: [sitting.to_json() for sitting in found] for part, found in self.sittings.items()}
+        document = {"about": self.about, "notes": self.notes, "parts": parts, "figures": rows}
         path.parent.mkdir(parents=True, exist_ok=True)
         new = path.with_suffix(".new")
         new.write_text(json.dumps(document, indent=1) + "\n")
         new.replace(path)
 
     @staticmethod
-    def read(path: Path) -> Figures:
+    def read(path: Path, here: Mapping[str, Any] | None = None) -> Figures:
+        """`here`: what is measured from now on, as `machine.describe` says it; without it nothing is."""
         document = json.loads(path.read_text())
-        figures = Figures(document["about"])
+        figures = Figures(document["about"], here or {})
         figures.notes = list(document["notes"])
-        figures.parts = dict(document.get("parts", {}))  # files before 2026-11-23 have none
+        parts = document.get("parts", {})  # files before 2026-11-23 have none
+        figures.sittings = sittings.read(parts, figures.about, figures.notes)
         for row in document["figures"]:
             figures.add(Case(row["experiment"], row["system"], row["partitions"], row["size"]), row["metric"], row["values"])
         return figures

@@ -46,14 +46,15 @@ _ROOT = "file:/finalise"
 _END_S = 60
 
 
-def run(partitions: Sequence[int], figures: Figures, epochs: int = EPOCHS, profile: bool = True) -> None:
-    """`size` of the cases is the number of handles a snapshot has. Raises BenchmarkError."""
+def run(partitions: Sequence[int], figures: Figures, epochs: int = EPOCHS, profile: bool = True, rounds: int = 1) -> None:
+    """Each round is a coordinator of its own. `size` of the cases is the number of handles a snapshot has. Raises BenchmarkError."""
     for count in partitions:
-        for handles in (YOUNG, GROWN):
-            with Coordinator() as coordinator:
-                _run(coordinator, count, handles, epochs, figures, settle_s=2)
-            if profile:
-                _profile(count, handles, figures)
+        for number in range(rounds):
+            for handles in (YOUNG, GROWN):
+                with Coordinator() as coordinator:
+                    _run(coordinator, count, handles, epochs, figures, settle_s=2)
+                if profile and not number:
+                    _profile(count, handles, figures)
 
 
 def _profile(partitions: int, handles: int, figures: Figures) -> None:

@@ -13,6 +13,8 @@ OTHERS_PERCENT = 25
 too: they use a few percent."""
 QUIET = 0.5
 """Load for each processor before a run, above which its times say nothing."""
+ROUNDS = 3
+"""By fewer no time is judged: a machine has slow minutes, and one round may be within one. What is counted is judged by one."""
 MB = 1_000_000
 
 Measure = Callable[[Figures], "Estimate | str"]
@@ -25,6 +27,7 @@ class Met(Enum):
     YES = "yes"
     NO = "no"
     NOISY = "too noisy"
+    FEW = "too few rounds"
     OPEN = "-"
 
 
@@ -67,6 +70,8 @@ class Target:
 
 @dataclass(frozen=True)
 class Verdict:
+    """`profile`: of what is judged, and where the rounds are too few of what would be missed."""
+
     what: str
     target: str
     measured: str
@@ -102,7 +107,7 @@ def percent(value: float) -> str:
 def median_of(metric: str, case: Case) -> Measure:
     def measure(figures: Figures) -> Estimate | str:
         values = figures.values(case, metric)
-        return Estimate.median(values) if values else ""
+        return Estimate.median(values).of_rounds(figures.rounds(case)) if values else ""
 
     return measure
 
@@ -144,10 +149,13 @@ def _verdict(target: Target, measured: Estimate | str, busy: bool) -> Verdict:
     shown = f"{target.show(measured.value)}{f' ({measured.note})' if measured.note else ''}"
     if target.limit is None:
         return Verdict(target.what, bound, shown, Met.OPEN)
+    met = measured.value >= target.limit if target.at_least else measured.value <= target.limit
+    if not target.counted and measured.rounds < ROUNDS:
+        told = f"{shown}, {measured.rounds} round{'s' if measured.rounds > 1 else ''} of at least {ROUNDS}"
+        return Verdict(target.what, bound, told, Met.FEW, None if met else target.profile)
     if not target.counted and (busy or measured.low <= target.limit <= measured.high != measured.low):
         told = f"{shown}, {target.show(measured.low)} to {target.show(measured.high)}"
         return Verdict(target.what, bound, told, Met.NOISY, target.profile)
-    met = measured.value >= target.limit if target.at_least else measured.value <= target.limit
     return Verdict(target.what, bound, shown, Met.YES if met else Met.NO, target.profile)
 
 
@@ -157,9 +165,10 @@ def _disturbed(figures: Figures, target: Target) -> bool:
 
 
 def _busy(figures: Figures, target: Target) -> bool:
-    """What was measured again has a load of its own. Files of earlier runs tell the number of processors in words only."""
-    about = figures.about
-    loads = about.get("loads", {})
-    load = loads.get(target.profile.experiment) if target.profile else None
+    """Each part has a load of its own. Files of earlier runs have one of what was measured again; and the processors' number in words."""
+    about, experiment = figures.about, target.profile.experiment if target.profile else ""
+    recorded = [sitting for found in figures.sittings.values() for sitting in found if sitting.experiment == experiment]
+    loads = [sitting.load_before for sitting in recorded if sitting.load_before is not None]
+    load = max(loads, default=about.get("loads", {}).get(experiment))
     processors = about.get("processor_count") or int(str(about.get("processors", "1")).split()[0])
     return float(about.get("load_before", 0) if load is None else load) > QUIET * processors

@@ -46,9 +46,11 @@ This page compares an epoch with spark-ckpt to an epoch of stock Spark: how long
   slows several epochs down, and a shorter turn has that or not, by chance. With a limit on its time, a round that would not fit is left
   out for all systems of its workload, and noted.
 - **Look at ratios, not at milliseconds.** A ratio is of two medians within one run. It is called **too noisy** for a yes or a no in three
-  cases: the load before the run (before it was measured again) was above 0.5 a processor; others used more than a quarter of the machine
+  cases: the load before the run (before that part of it) was above 0.5 a processor; others used more than a quarter of the machine
   during the turns; or the limit lies within the range in which the ratio would come out again (the notches of box plots: median +- 1.57
   IQR / sqrt(n); the extremes for fewer than 4 values). What is counted is never too noisy: requests, bytes, memory, processor time.
+- **Too few rounds** for a yes or a no are one or two, where times are compared: a round may lie in a slow minute of the machine. So the
+  short form judges what is counted, and only tells the times. What is counted is judged by one round.
 - **Every 10 s**: this system and its floor run for the same time, at least three intervals. Of both as many epochs are compared as the
   slower one ran. Means are compared too, since a checkpoint is taken in few epochs, and those do not move a median.
 - **Kafka** is a real broker of one node on the same machine. Its topic is filled before anybody reads it. With spark-ckpt a consumer group
@@ -133,10 +135,9 @@ def render(runs: Sequence[tuple[str, Figures, Sequence[Path]]], page: Path) -> s
 def _about(figures: Figures) -> str:
     a = figures.about
     facts = (
-        f"{a['time']}, {a['processors']}, {a['memory_gib']} GiB, Linux {kernel(a['kernel'])}, {a['java']}, PySpark {a['pyspark']}, "
-        f"Python {a['python']}. Load before: {a['load_before']}."
+        f"Begun on {a['time']}, {a['processors']}, {a['memory_gib']} GiB, Linux {kernel(a['kernel'])}, {a['java']}, "
+        f"PySpark {a['pyspark']}, Python {a['python']}. Load before: {a['load_before']}."
     )
-    facts += f" Commit {a['commit']}." if a.get("commit") else ""
     return facts + (f" It took {a['took_s'] / 60:.0f} minutes." if "took_s" in a else "")
 
 
@@ -147,4 +148,4 @@ def _markdown(table: Table) -> list[str]:
 
 
 def _bold(cell: str) -> str:
-    return f"**{cell}**" if cell in (Met.NO.value, Met.NOISY.value) else cell.replace("|", "\\|")
+    return f"**{cell}**" if cell in (Met.NO.value, Met.NOISY.value, Met.FEW.value) else cell.replace("|", "\\|")

@@ -14,7 +14,7 @@ from benchmarks import agents, edits, epochs, finalise, many_files, restore, sta
 from benchmarks.budget import Budget
 from benchmarks.epochs import Save, Tell, Turns
 from benchmarks.far_s3 import far_s3
-from benchmarks.figures import Case, Figures
+from benchmarks.figures import Figures
 from benchmarks.state_targets import READ_ROWS, WRITTEN_ROWS
 from benchmarks.systems import System
 from benchmarks.targets import AGGREGATION, INTERVAL, JOIN, KAFKA, LONG, LONG_ROWS, REQUESTS, ROWS, SETTINGS
@@ -52,6 +52,7 @@ class Plan:
     groups: Sequence[Sequence[Turns]]
     minutes: float
     finalise: Sequence[int]
+    finalise_rounds: int
     many_files: Sequence[int]
     agents: Sequence[int]
     streams: Sequence[int]
@@ -131,8 +132,8 @@ class Plan:
     def limited(self, rounds: int) -> Plan:
         """The same with at most so many rounds of each workload."""
         groups = [[replace(turns, rounds=min(turns.rounds, rounds)) for turns in group] for group in self.groups]
-        restored, of_state = (min(most, rounds) for most in (self.restore_rounds, self.state_rounds))
-        return replace(self, groups=groups, restore_rounds=restored, state_rounds=of_state)
+        several = ("finalise_rounds", "restore_rounds", "state_rounds")
+        return replace(self, groups=groups, **{name: min(rounds, getattr(self, name)) for name in several})
 
 
 SHORT = Plan(
@@ -148,6 +149,7 @@ SHORT = Plan(
     ),
     minutes=9.3,
     finalise=(10_000,),
+    finalise_rounds=1,
     many_files=(),
     agents=(),
     streams=(),
@@ -198,8 +200,8 @@ FULL = Plan(
         ),
         (
             *(
-                Turns(ROWS, Workload("aggregation", 20, rows), _FAST, rounds=2, warm=3, epochs=8, warm_s=30, seconds=30)
-                for rows in (1, 1_000, 100_000, 1_000_000)
+                Turns(ROWS, Workload("aggregation", 20, rows), _FAST, rounds=rounds, warm=3, epochs=8, warm_s=30, seconds=30)
+                for rows, rounds in ((1, 3), (1_000, 2), (100_000, 2), (1_000_000, 2))
             ),
             Turns(JOIN, Workload("join", 20), _FAST, rounds=2, warm=3, epochs=6, warm_s=30, seconds=30),
         ),
@@ -218,6 +220,7 @@ FULL = Plan(
     ),
     minutes=math.inf,
     finalise=(1_000, 10_000, 100_000),
+    finalise_rounds=3,
     many_files=(10_000, 100_000, 1_000_000),
     agents=(5_000,),
     streams=(1, 10, 50),
@@ -234,7 +237,11 @@ FULL = Plan(
 
 
 class _Parts:
-    """What is run one after the other: each is saved when it is done, none is run twice, and after `until` none is begun."""
+    """What is run one after the other: each is saved when it is done, none is run twice, and after `until` none is begun.
+
+    `setting` of a part: what its cases have in common, beside the experiment, with those of no other part. Figures of an earlier try at it,
+    which ended early, are forgotten.
+    """
 
     def __init__(self, figures: Figures, save: Save, until: Budget) -> None:
         self._figures = figures
@@ -242,20 +249,27 @@ class _Parts:
         self._until = until
         self.complete = True
 
-    def run(self, name: str, left_over: Callable[[Case], bool], measure: Callable[[], None], rounds: int = 1) -> None:
-        """`left_over` are the figures that an earlier try which ended early may have left."""
-        done = self._figures.parts.get(name, 0)
-        if done >= rounds:
-            return
+    def run(self, name: str, experiment: str, measure: Callable[[], None], rounds: int = 1, **setting: int) -> None:
+        """All rounds in one go."""
+        if not self._figures.parts.get(name) and self._begin(name, experiment, **setting):
+            measure()
+            self._figures.finish(name, experiment, rounds)
+            self._save()
+
+    def run_rounds(self, name: str, experiment: str, measure: Callable[[], None], rounds: int) -> None:
+        """`measure` itself records and saves each of the rounds that are still missing."""
+        if self._figures.parts.get(name, 0) < rounds and self._begin(name, experiment):
+            measure()
+
+    def _begin(self, name: str, experiment: str, **setting: int) -> bool:
         if self._until.left() <= 0:
             self.complete = False
-            return
-        if not done:
-            self._figures.forget(left_over)
-        measure()
-        if rounds == 1:
-            self._figures.finish(name)
-            self._save()
+            return False
+        if not self._figures.parts.get(name):
+            self._figures.forget(
+                lambda case: case.experiment == experiment and all(getattr(case, key) == value for key, value in setting.items())
+            )
+        return True
 
 
 def run(plan: Plan, figures: Figures, tell: Tell, save: Save = lambda: None, until: Budget | None = None) -> bool:
@@ -282,37 +296,35 @@ def _run(plan: Plan, figures: Figures, tell: Tell, save: Save, until: Budget) ->
         tell(missing)
         figures.note(missing)
     for count in plan.finalise:
-        own = _of(finalise.EXPERIMENT, partitions=count)
-        parts.run(f"{finalise.EXPERIMENT} {count}", own, partial(finalise.run, [count], figures))
+        finished = partial(finalise.run, [count], figures, rounds=plan.finalise_rounds)
+        parts.run(f"{finalise.EXPERIMENT} {count}", finalise.EXPERIMENT, finished, plan.finalise_rounds, partitions=count)
     for seen in plan.many_files:
-        own = _of(many_files.EXPERIMENT, size=seen)
-        parts.run(f"{many_files.EXPERIMENT} {seen}", own, partial(many_files.run, [seen], figures))
+        parts.run(f"{many_files.EXPERIMENT} {seen}", many_files.EXPERIMENT, partial(many_files.run, [seen], figures), size=seen)
     _of_state(plan, figures, tell, parts)
     if not plan.experiments - _WITHOUT_S3:
         return parts.complete
     with tempfile.TemporaryDirectory(prefix="spark-ckpt-bench-") as work, far_s3(Path(work) / "far") as s3:
         folder = Path(work)
         for count in plan.agents:
-            own = _of(agents.EXPERIMENT, partitions=count)
             alone = partial(agents.run, [count], AGENTS, AGENT_EPOCHS, s3, folder / "agents", figures)
-            parts.run(f"{agents.EXPERIMENT} {count}", own, alone)
+            parts.run(f"{agents.EXPERIMENT} {count}", agents.EXPERIMENT, alone, partitions=count)
         if plan.streams:
             several = partial(streams.run, plan.streams, STANDING, s3, folder / "streams", figures, tell)
-            parts.run(streams.EXPERIMENT, _of(streams.EXPERIMENT), several)
+            parts.run(streams.EXPERIMENT, streams.EXPERIMENT, several)
         if plan.start_ups:
             fifth = Budget(plan.minutes * 60 / 5)
             start_up = partial(standing.start_up, STANDING, plan.start_ups, s3, folder / "start-up", figures, tell, fifth)
-            parts.run(standing.START_UP, _of(standing.START_UP), start_up)
+            parts.run(standing.START_UP, standing.START_UP, start_up, plan.start_ups)
         if plan.idle_s:
-            parts.run(standing.IDLE, _of(standing.IDLE), partial(standing.idle, plan.idle_s, s3, folder / "idle", figures, tell))
+            parts.run(standing.IDLE, standing.IDLE, partial(standing.idle, plan.idle_s, s3, folder / "idle", figures, tell))
         for number, group in enumerate(plan.groups):
             parts.complete &= epochs.run(group, s3, folder / f"epochs-{number}", figures, tell, budget, save, until)
         if plan.restore_mb:
             restored = partial(restore.run, plan.restore_mb, RESTORED, plan.restore_rounds, s3, folder / "restore", figures, tell, save)
-            parts.run(restore.EXPERIMENT, _of(restore.EXPERIMENT), restored, plan.restore_rounds)
+            parts.run_rounds(restore.EXPERIMENT, restore.EXPERIMENT, restored, plan.restore_rounds)
         if plan.fork_epochs and not missing:
             forked = partial(standing.forks, STANDING, Workload("aggregation", 200), plan.fork_epochs, s3, folder, figures, tell)
-            parts.run(standing.FORKS, _of(standing.FORKS), forked)
+            parts.run(standing.FORKS, standing.FORKS, forked)
     return parts.complete
 
 
@@ -333,19 +345,15 @@ def _of_state(plan: Plan, figures: Figures, tell: Tell, parts: _Parts) -> None:
     def rescale(folder: Path) -> None:
         edits.rescaled(edits.prepared(states.SOURCE, plan.rescaled_rows, folder, tell), edits.STEPS, folder, figures, tell)
 
-    for name, rows, measure in (
-        (states.EXPERIMENT, plan.read_rows, read),
-        (edits.WRITTEN, plan.written_rows, write),
-        (edits.RESCALED, plan.rescaled_rows, rescale),
+    for name, rows, measure, rounds in (
+        (states.EXPERIMENT, plan.read_rows, read, plan.state_rounds),
+        (edits.WRITTEN, plan.written_rows, write, plan.state_rounds),
+        (edits.RESCALED, plan.rescaled_rows, rescale, 1),
     ):
         if rows:
-            parts.run(name, _of(name), partial(_in_folder, measure))
+            parts.run(name, name, partial(_in_folder, measure), rounds)
 
 
 def _in_folder(measure: Callable[[Path], None]) -> None:
     with tempfile.TemporaryDirectory(prefix="spark-ckpt-bench-") as work:
         measure(Path(work))
-
-
-def _of(experiment: str, **setting: int) -> Callable[[Case], bool]:
-    return lambda case: case.experiment == experiment and all(getattr(case, name) == value for name, value in setting.items())

@@ -52,7 +52,7 @@ def run(
         _plain(ours, ranges, megabytes, number, s3, folder / "plain", figures, tell)
         for setup in setups:
             _restore(setup, megabytes, number, folder / f"{setup.system.name.lower()}-fresh-{number}", figures, tell)
-        figures.finish(EXPERIMENT)
+        figures.finish(EXPERIMENT, EXPERIMENT)
         save()
 
 

@@ -7,11 +7,9 @@ from dataclasses import replace
 
 from benchmarks.edits import FIRST, PARQUET, RESCALED, STEPS, WRITTEN, before
 from benchmarks.figures import Case, Estimate, Figures
-from benchmarks.judging import Measure, Profile, Target, megabytes, seconds, times
+from benchmarks.judging import ROUNDS, Measure, Profile, Target, megabytes, seconds, times
 from benchmarks.states import COMMAND, EXPERIMENT, OURS, SPARKS
 
-ROUNDS = 3
-"""Fewer say nothing of two readers."""
 READ_ROWS = (1_000_000, 10_000_000)
 WRITTEN_ROWS = 10_000_000
 _WRITE_S, _COMMAND_S = 300, 2
@@ -32,9 +30,8 @@ def _readers(rows: int) -> Measure:
             if (ours.system, ours.size) != (OURS, rows) or not mine or not theirs:
                 continue
             rounds = min(len(mine), len(theirs))
-            if rounds < ROUNDS:
-                return f"{rounds} round{'s' if rounds > 1 else ''} of at least {ROUNDS}"
-            return replace(Estimate.median(theirs).over(Estimate.median(mine)), note=f"{rounds} rounds")
+            note = f"{rounds} rounds" if rounds >= ROUNDS else ""
+            return replace(Estimate.median(theirs).over(Estimate.median(mine)), note=note, rounds=rounds)
         return ""
 
     return measure
@@ -45,14 +42,15 @@ def _small(figures: Figures) -> Estimate | str:
     if not cases:
         return ""
     smallest = min(cases, key=lambda case: case.size)
-    return replace(Estimate.median(figures.values(smallest, "command_ms")), note=f"{smallest.size:,} rows")
+    measured = Estimate.median(figures.values(smallest, "command_ms"))
+    return replace(measured, note=f"{smallest.size:,} rows", rounds=figures.rounds(smallest))
 
 
 def _written(metric: str) -> Measure:
     def measure(figures: Figures) -> Estimate | str:
         for case in figures.cases(WRITTEN):
             if case.size == WRITTEN_ROWS and (values := figures.values(case, metric)):
-                return Estimate.median(values)
+                return Estimate.median(values).of_rounds(figures.rounds(case))
         return ""
 
     return measure

@@ -12,6 +12,7 @@ from rich.text import Text
 from benchmarks import agents, edits, finalise, many_files, processes, restore, standing, states, streams
 from benchmarks.figures import Case, Estimate, Figures, Summary
 from benchmarks.judging import Met, Profile, times
+from benchmarks.sittings import Sitting
 from benchmarks.state_targets import per_gib, per_million
 from benchmarks.systems import System
 from benchmarks.targets import (
@@ -86,7 +87,8 @@ _EXPLAINED = (
 
 def tables(figures: Figures, everything: bool = True) -> list[Table]:
     """Those that have rows; the targets first, those of which nothing was measured among them if `everything` is to be shown."""
-    found = [targets_table(figures, everything), *profiles(figures), *(_epochs(figures, experiment) for experiment in _EPOCH_TITLES)]
+    found = [targets_table(figures, everything), _recorded(figures), *profiles(figures)]
+    found += [_epochs(figures, experiment) for experiment in _EPOCH_TITLES]
     found += [_restore(figures), _finalise(figures), _agents(figures), _many_files(figures)]
     found += [_streams(figures), _start_up(figures), _idle(figures), _forks(figures)]
     found += [_read(figures), _command(figures), _written(figures), _rescaled(figures)]
@@ -98,11 +100,30 @@ def targets_table(figures: Figures, everything: bool = True) -> Table:
     return Table("Targets", "Ratios and differences within this run; S3 is 20 ms away.", ("what", "target", "measured", "met"), rows)
 
 
+def _recorded(figures: Figures) -> Table:
+    """Of figures that no part is recorded of, the experiment at least."""
+    known = {sitting.experiment for found in figures.sittings.values() for sitting in found}
+    others = dict.fromkeys(case.experiment for case, _, _ in figures if case.experiment not in known | {restore.FILLED})
+    rows = [(part, *_sat(sitting)) for part, found in figures.sittings.items() for sitting in found]
+    rows += [(experiment, *_sat(Sitting(experiment, 0))) for experiment in others] if rows else []
+    about = (
+        "A run may go on another day, and measure parts of it again. Rounds of one part that were measured at several times have a line "
+        "each. A + behind a commit: the code had changes beside it."
+    )
+    columns = ("part", "when it was begun", "commit", "machine", "load before", "rounds")
+    return Table("When each part was measured", about, columns, rows, text=4)
+
+
+def _sat(sitting: Sitting) -> tuple[str, ...]:
+    facts = (text or "not recorded" for text in (sitting.time, sitting.commit, sitting.machine))
+    return (*facts, "" if sitting.load_before is None else f"{sitting.load_before:.2f}", f"{sitting.rounds or ''}")
+
+
 def profiles(figures: Figures) -> list[Table]:
     """Where time, bytes or requests go, for targets that are missed or too near their limits; one table for all that look at the same."""
     missed: dict[Profile, list[str]] = {}
     for v in verdicts(figures):
-        if v.met in (Met.NO, Met.NOISY) and v.profile is not None:
+        if v.met in (Met.NO, Met.NOISY, Met.FEW) and v.profile is not None:
             missed.setdefault(v.profile, []).append(v.what)
     return [_profile(figures, profile, whose) for profile, whose in missed.items()]
 
@@ -119,7 +140,7 @@ def _profile(figures: Figures, profile: Profile, whose: Sequence[str]) -> Table:
     columns = [", ".join((case.system, *(f"{getattr(case, name):,}" for name in several))) for case in cases]
     where = ", ".join(f"{n:,} {what}" for n, what in ((profile.partitions, "partitions"), (profile.size, profile.unit)) if n is not None)
     title = f"Profile of {profile.kind}: {profile.experiment}{where and f', {where}'}"
-    return Table(title, f"Medians. Of what was missed, or is too noisy to tell: {'; '.join(whose)}.", ("", *columns), rows)
+    return Table(title, f"Medians. Of what was missed, or cannot be told: {'; '.join(whose)}.", ("", *columns), rows)
 
 
 def _words(metric: str) -> str:
@@ -364,4 +385,4 @@ def show(found: Iterable[Table], console: Console) -> None:
         console.print()
 
 
-_STYLES = {Met.YES.value: "green", Met.NO.value: "bold red", Met.NOISY.value: "yellow"}
+_STYLES = {Met.YES.value: "green", Met.NO.value: "bold red", Met.NOISY.value: "yellow", Met.FEW.value: "yellow"}

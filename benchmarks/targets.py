@@ -104,7 +104,8 @@ def _interval(estimate: Callable[[Sequence[float]], Estimate], partitions: int) 
         if len(epochs) != len(base):
             return f"{len(epochs)} epochs against {len(base)}"
         ratio = over_floor(estimate(epochs).over(estimate(base)), times, 1)
-        return ratio if isinstance(ratio, str) else replace(ratio, note=f"{completed} checkpoints in {len(epochs)} epochs")
+        rounds, note = min(figures.rounds(ours), figures.rounds(floor)), f"{completed} checkpoints in {len(epochs)} epochs"
+        return ratio if isinstance(ratio, str) else replace(ratio, note=note, rounds=rounds)
 
     return measure
 
@@ -143,8 +144,8 @@ def _restore(slow: str, fast: str, of_slow: str = "restore_ms", of_fast: str = "
             above = figures.values(Case(RESTORE, slow, case.partitions, case.size), of_slow)
             below = figures.values(case, of_fast)
             if case.system == fast and above and below:
-                note = f"{case.size} MB, tries: {len(below)} and {len(above)}"
-                return replace(Estimate.median(above).over(Estimate.median(below)), note=note)
+                note, rounds = f"{case.size} MB, tries: {len(below)} and {len(above)}", min(len(below), len(above))
+                return replace(Estimate.median(above).over(Estimate.median(below)), note=note, rounds=rounds)
         return ""
 
     return measure

@@ -175,7 +175,7 @@ def test_each_size_is_judged_by_itself() -> None:
         ([1000, 1100, 1000], [2000, 2200, 2200], "2.20 x (3 rounds)", Met.YES),
         ([2000, 2000, 2000], [1000, 1000, 1000], "0.50 x (3 rounds)", Met.NO),
         ([1000, 1200, 1100], [1100, 1150, 1200], "1.05 x (3 rounds), 0.92 x to 1.20 x", Met.NOISY),
-        ([1000, 1000], [2000, 2000], "not measured: 2 rounds of at least 3", Met.OPEN),
+        ([1000, 1000], [2000, 2000], "2.00 x, 2 rounds of at least 3", Met.FEW),
         ([1000], [], "not measured", Met.OPEN),
     ],
 )
@@ -192,12 +192,12 @@ def test_what_others_used_makes_times_of_state_noisy() -> None:
 def test_the_command_is_judged_by_the_smallest_state_and_writing_by_the_number_of_keys() -> None:
     figures = Figures()
     for rows, ms in ((1_000_000, 9000), (12, 1500)):
-        figures.add(Case(states.EXPERIMENT, states.COMMAND, 3, rows), "command_ms", [ms])
+        figures.add(Case(states.EXPERIMENT, states.COMMAND, 3, rows), "command_ms", [ms] * 3)
     figures.add(Case(edits.WRITTEN, edits.PARQUET, 3, 100), "write_ms", [100])
     assert verdict(figures, COMMAND) == ("1.5 s (12 rows)", Met.YES)
     assert verdict(figures, WRITTEN) == ("not measured", Met.OPEN)
     case = Case(edits.WRITTEN, edits.PARQUET, 3, WRITTEN_ROWS)
-    figures.add(case, "write_ms", [310_000])
+    figures.add(case, "write_ms", [310_000] * 3)
     figures.add(case, "memory_bytes", [400_000_000])
     assert verdict(figures, WRITTEN) == ("310 s", Met.NO)
     assert verdict(figures, "memory of the same at most") == ("400.0 MB", Met.OPEN)
@@ -218,9 +218,11 @@ def test_state_is_measured_alone_and_goes_into_the_figures_that_there_are(
     figures = Figures.read(tmp_path / "full.json")
     assert figures.values(rows, "epoch_ms") == [1]
     assert {case.experiment for case, _, _ in figures} == {"rows", states.EXPERIMENT}
-    assert (figures.about["load_before"], set(figures.about["loads"])) == (0.1, {states.EXPERIMENT})
-    assert "measured again: read state, at most 1 round of each workload" in figures.notes[0]
-    assert " x " in figures.notes[0].partition(", commit ")[2], "the other machine is named"
+    assert (figures.about["load_before"], list(figures.sittings)) == (0.1, [states.EXPERIMENT])
+    [sitting] = figures.sittings[states.EXPERIMENT]
+    assert (sitting.experiment, sitting.rounds, sitting.time > "2026-11-21 10:00 UTC") == (states.EXPERIMENT, 1, True)
+    assert " x " in sitting.machine
+    assert "64 x another" not in sitting.machine
     assert "### State: read" in (tmp_path / "page.md").read_text(encoding="utf-8")
 
 

@@ -13,6 +13,8 @@ from urllib.parse import parse_qs, urlsplit
 # owner bucket [time] address requester id s3_Operation key uri status error sent size …
 _LINE = re.compile(r"^\S+ (\S+) \[[^\]]*\] \S+ \S+ \S+ s3_(\w+) (\S+) (\S+) (\d+) (\S+) (\d+) (\d+) ")
 _BATCH = "DeleteObjects"
+_LONGEST = 1 << 16
+"""Of a line, in bytes: keys have 1 KiB at most."""
 
 
 class Kind(Enum):
@@ -49,7 +51,8 @@ _KINDS = {
 class Request:
     """`key` is the object's or, of a request that lists, the prefix it asked for; empty where the log tells neither.
 
-    `size` is the length of an object that was put, in bytes; the log does not know it for parts of a multipart upload (0).
+    `size` is the length of an object that was put, in bytes; the log does not know it for parts of a multipart upload (0), and tells 0 of
+    what is read: see `FarS3.brought`.
     """
 
     operation: str
@@ -87,9 +90,11 @@ def of_stream(requests: Iterable[Request], bucket: str, name: str) -> list[Reque
 
 def between(log: Path, start: int, end: int) -> list[Request]:
     """The requests whose lines end between two lengths of the file, in bytes: no line is lost or told twice from mark to mark."""
+    before = min(start, _LONGEST)
     with log.open("rb") as file:
-        data = file.read(end)
-    first, last = data.rfind(b"\n", 0, start) + 1, data.rfind(b"\n") + 1
+        file.seek(start - before)
+        data = file.read(before + end - start)
+    first, last = data.rfind(b"\n", 0, before) + 1, data.rfind(b"\n") + 1
     return list(parse(data[first:last].decode("utf-8", "replace").splitlines()))
 
 

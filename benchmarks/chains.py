@@ -1,67 +1,99 @@
-"""Long chains of small changelogs: what the first epoch on a new machine costs, in time and requests, beside one on nothing; and what the
-same costs stock Spark, which has its files on its own disk.
+"""Long chains of small changelogs: what the first epoch on a new machine costs, in time, requests and bytes, beside one on nothing.
 
-With epochs of a tenth of a second and Spark's maintenance every minute chains of hundreds are the normal case.
+With epochs of a tenth of a second and Spark's maintenance every minute chains of hundreds are the normal case. A start may end the chains
+that it has loaded, with full snapshots (`jvm_shim/hooks/LoadedChain.scala`), so each round has chains of its own.
 """
 
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks import stored
 from benchmarks.access_log import Kind, between, by_kind, of_stream
-from benchmarks.epochs import Tell
+from benchmarks.epochs import Save, Tell
+from benchmarks.errors import BenchmarkError
 from benchmarks.far_s3 import FarS3
+from benchmarks.figures import Case, Figures
 from benchmarks.session import Session
 from benchmarks.systems import Setup, System, set_up
 from benchmarks.workloads import Workload
 
-ROWS = 1000
-_FILL_S, _RESTORE_S = 1800.0, 600.0
-NO_MAINTENANCE = {"spark.sql.streaming.stateStore.maintenanceInterval": "10h"}
-NO_SNAPSHOTS = {**NO_MAINTENANCE, "spark.sql.streaming.stateStore.minDeltasForSnapshot": "1000000"}
-
-
-@dataclass(frozen=True)
-class Start:
-    """From the query's start to the end of its first epoch, and what its stream asked of S3 until then."""
-
-    first_epoch_ms: float
-    requests: int
-    gets: int
+EXPERIMENT = "chains"
+PARTITIONS, EPOCHS, ROWS = 100, 100, 1000
+CHAIN, EMPTY = "first_epoch", "empty"
+"""How metrics of a start begin: from the chains, and on nothing."""
+NO_SNAPSHOTS = {
+    "spark.sql.streaming.stateStore.maintenanceInterval": "10h",
+    "spark.sql.streaming.stateStore.minDeltasForSnapshot": "1000000",
+}
+_FILL_S, _START_S = 1800.0, 600.0
 
 
 def run(
-    system: System, partitions: int, epochs: int, rounds: int, s3: FarS3, folder: Path, tell: Tell, snapshots: bool = False
-) -> list[dict[str, Start]]:
-    """Of each round a start on nothing and one from the chains; the next one goes on where it ended. `snapshots`: the engine takes full
-    ones, and it is not Spark's maintenance that writes them. Raises BenchmarkError."""
-    setup = set_up(system, s3, folder / "filled", NO_MAINTENANCE if snapshots else NO_SNAPSHOTS)
-    tell(f"chains: {system.value} fills {partitions} partitions, {epochs} epochs")
-    work = Workload("aggregation", partitions, ROWS)
+    systems: Sequence[System],
+    partitions: int,
+    epochs: int,
+    rounds: int,
+    s3: FarS3,
+    folder: Path,
+    figures: Figures,
+    tell: Tell,
+    save: Save = lambda: None,
+) -> None:
+    """As many rounds as are missing. `size` of the cases is epochs, each of `ROWS` rows and without a full snapshot.
+
+    Raises BenchmarkError.
+    """
+    for number in range(figures.parts.get(EXPERIMENT, 0), rounds):
+        for system in systems:
+            _round(system, Workload("aggregation", partitions, ROWS), epochs, s3, folder / f"{system.name.lower()}-{number}", figures, tell)
+        figures.finish(EXPERIMENT, EXPERIMENT)
+        save()
+
+
+def _round(system: System, work: Workload, epochs: int, s3: FarS3, folder: Path, figures: Figures, tell: Tell) -> None:
+    case = Case(EXPERIMENT, system.value, work.partitions, epochs)
+    tell(f"chains: {system.value} fills {work.partitions} partitions, {epochs} epochs")
+    setup = set_up(system, s3, folder / "filled", NO_SNAPSHOTS)
     with Session(setup, folder / "filled") as session:
         session.hello()
-        session.turn(work, f"{setup.locations}/q", warm=0, epochs=epochs, timeout_s=_FILL_S)
-    shutil.rmtree(folder / "filled" / "local", ignore_errors=True)
-    return [
-        {name: _start(setup, work, name, s3, folder / f"{name}-{number}", tell) for name in (f"empty-{number}", "q")}
-        for number in range(rounds)
-    ]
+        session.turn(work, f"{setup.locations}/{CHAIN}", warm=0, epochs=epochs, timeout_s=_FILL_S)
+    if setup.bucket:
+        figures.add(case, "state_bytes", [_named(s3, setup, epochs)])
+    for what in (EMPTY, CHAIN):
+        _start(setup, work, what, s3, folder / what, case, figures, tell)
+    shutil.rmtree(folder)
+    figures.add(case, "beyond_ms", [figures.values(case, f"{CHAIN}_ms")[-1] - figures.values(case, f"{EMPTY}_ms")[-1]])
 
 
-def _start(setup: Setup, work: Workload, name: str, s3: FarS3, folder: Path, tell: Tell) -> Start:
-    folder.mkdir(parents=True)
-    conf: dict[str, Any] = {**setup.conf, "spark.local.dir": str(folder / "local")}
-    with Session(Setup(setup.system, conf, setup.locations, setup.bucket, setup.environment), folder) as session:
+def _named(s3: FarS3, setup: Setup, epochs: int) -> int:
+    """Bytes of objects that a start has to read. Raises BenchmarkError where they are no chains of so many changelogs."""
+    newest = stored.newest(s3, setup.bucket, CHAIN)
+    least = min((len(snapshot.handles) for snapshot in newest[1].snapshots), default=0) if newest else 0
+    if newest is None or least < epochs:
+        raise BenchmarkError(f"chains of {epochs} changelogs were to be made, and the shortest has {least}")
+    return sum(high - low for low, high in stored.spans(newest[1].snapshots).values())
+
+
+def _start(setup: Setup, work: Workload, what: str, s3: FarS3, folder: Path, case: Case, figures: Figures, tell: Tell) -> None:
+    new, before, length = setup.on_new_machine(folder), s3.brought(), s3.log.stat().st_size
+    with Session(new, folder) as session:
         session.hello()
-        before = s3.log.stat().st_size
-        answer = session.turn(work, f"{setup.locations}/{name}", warm=0, epochs=1, timeout_s=_RESTORE_S, log=s3.log)
-    found = of_stream(between(s3.log, before, answer["marks"][0]["log_bytes"]), setup.bucket, name)
+        answer = session.turn(work, f"{setup.locations}/{what}", warm=0, epochs=1, timeout_s=_START_S, log=s3.log)
+    figures.add(case, f"{what}_ms", [answer["start_ms"]])
+    if not setup.bucket:
+        return
+    found = of_stream(between(s3.log, length, answer["marks"][0]["log_bytes"]), setup.bucket, what)
     kinds = by_kind(found)
-    start = Start(answer["start_ms"], len(found), kinds[Kind.GET])
+    figures.add(case, f"{what}_requests", [len(found)])
+    figures.add(case, f"{what}_get_requests", [kinds[Kind.GET]])
+    figures.add(case, f"{what}_read_bytes", [s3.brought() - before])
     told = ", ".join(f"{count} {kind.value}" for kind, count in sorted(kinds.items(), key=lambda one: -one[1]))
-    tell(f"chains: {name}: {start.first_epoch_ms / 1000:.1f} s, {start.requests} requests: {told}")
-    tell(f"chains: {name}: {answer['progress'][0]['durationMs']}")
-    return start
+    tell(f"chains: {what}: {answer['start_ms'] / 1000:.1f} s, {len(found)} requests: {told}; {_phases(answer)}")
+
+
+def _phases(answer: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {ms} ms" for name, ms in answer["progress"][0]["durationMs"].items())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from typing import Any
 from benchmarks.errors import BenchmarkError
 from spark_ckpt.storage.options import S3Options
 from testbed.servers import ACCESS, SECRET, TOXIPROXY, VERSITYGW, UnavailableError, free_port, running
-from testbed.toxiproxy import Toxiproxy
+from testbed.toxiproxy import COUNTING, Toxiproxy
 
 REGION = "us-east-1"
 PROXY = "s3"
@@ -20,6 +21,8 @@ LATENCY_MS = 20
 """Added to each round trip, half of it each way. Connections are kept (`--keep-alive`), as with S3 itself."""
 ENV = {"AWS_ACCESS_KEY_ID": ACCESS, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": REGION, "AWS_EC2_METADATA_DISABLED": "true"}
 
+_CLOSED_S = 0.2
+"""The proxy sees soon that a client has gone."""
 _buckets = itertools.count(1)
 
 
@@ -51,6 +54,18 @@ class FarS3:
         client.close()
         return found
 
+    def brought(self) -> int:
+        """Bytes that clients got from the server so far, headers among them. The access log has none of what is read.
+
+        Those of clients that have ended, and waited for: a connection counts when it is closed.
+        """
+        assert self.wire is not None
+        before, now = -1, self.wire.brought(PROXY)
+        while now != before:
+            time.sleep(_CLOSED_S)
+            before, now = now, self.wire.brought(PROXY)
+        return now
+
     def bucket(self) -> str:
         """A new one."""
         name = f"bench-{next(_buckets)}"
@@ -68,7 +83,7 @@ def far_s3(folder: Path) -> Iterator[FarS3]:
     try:
         with (
             running(VERSITYGW, folder / "s3", "--keep-alive", "--access-log", str(log)) as near,
-            running(TOXIPROXY, folder / "proxy") as api,
+            running(TOXIPROXY, folder / "proxy", COUNTING) as api,
         ):
             port, wire = free_port(), Toxiproxy(api)
             wire.make(PROXY, port, near)

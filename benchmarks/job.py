@@ -1,12 +1,13 @@
 """`python -m benchmarks.job`: one Spark application that runs queries as it is told, JSON lines over stdin and stdout (as docs/pipes.md).
 
     hello  conf                                                   -> session_ms, settings
-    turn   workload, checkpoint, warm, warm_s, epochs, seconds, timeout_s, log -> start_ms, warm, progress, marks, checkpoints
+    turn   workload, checkpoint, warm, warm_s, epochs, seconds, timeout_s, log, told -> start_ms, warm, progress, marks, checkpoints
     keep   workload, checkpoint, timeout_s                      -> start_ms; the query goes on until the application ends
 
 `settings` are all those that the application runs with, its own and what a plugin made.
 `start_ms` is from the query's start to the end of its first epoch. The query warms up for at least `warm` epochs and `warm_s` seconds,
-`warm` of the answer tells how many epochs that were, and goes on for at least `epochs` and `seconds`. End of stdin ends the application.
+`warm` of the answer tells how many epochs that were, and goes on for at least `epochs` and `seconds`. `progress` is that of the first
+`told` epochs; null: of all. End of stdin ends the application.
 """
 
 from __future__ import annotations
@@ -119,7 +120,8 @@ class Application:
         self._past.add(str(query.runId))
         query.stop()
         seen = self._checkpoints(str(message["checkpoint"]))
-        return {"start_ms": start_ms, "warm": warm, "progress": epochs.progress, "marks": epochs.marks, "checkpoints": seen}
+        progress = epochs.progress[: message["told"]]
+        return {"start_ms": start_ms, "warm": warm, "progress": progress, "marks": epochs.marks, "checkpoints": seen}
 
     def keep(self, message: Message) -> Mapping[str, Any]:
         query, epochs, began = self._start(message)

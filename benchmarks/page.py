@@ -6,11 +6,12 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks.cells import Table
 from benchmarks.figures import Figures
 from benchmarks.judging import Met
 from benchmarks.machine import kernel
 from benchmarks.systems import HOOKS, SAME_SETTINGS, System
-from benchmarks.tables import Table, tables
+from benchmarks.tables import tables
 
 _HEAD = """# Benchmarks
 
@@ -25,6 +26,8 @@ This page compares an epoch with spark-ckpt to an epoch of stock Spark: how long
 - **Requests and bytes** are counted in the server's log. A turn counts those of its own stream: the bucket is its system's, and the key or
   the prefix lies in the stream's own folder. What another system still cleans up, or the same one after an earlier turn, does not count.
   One kind of request cannot be told apart, since the log does not have its keys: a batch of deletions counts for the stream that runs.
+  What is read has no length in that log: bytes that came from the server are counted by the proxy, for an application from its start to its
+  end, headers among them.
 - **Systems take turns** within one run. Each is a Spark application of its own (`local[2]`, a heap of 2 GB) that stays from turn to turn,
   so a noisy moment hits all of them. A turn is a new query on an empty storage; its first epochs do not count.
 - **Who waits is stopped.** All processes of an application that waits for its turn are stopped (`SIGSTOP`). Otherwise its maintenance and
@@ -56,6 +59,9 @@ This page compares an epoch with spark-ckpt to an epoch of stock Spark: how long
 - **Kafka** is a real broker of one node on the same machine. Its topic is filled before anybody reads it. With spark-ckpt a consumer group
   follows the checkpoints (`spark.ckpt.kafka.group`), so that its commits are part of what is measured; the floor has no group.
 - **Restore** is told twice: the first epoch on a fresh machine with the JVM running, less the same on an empty state; and as it is.
+- **Long chains** are filled anew for each round, without any full snapshot: a start may end the chains that it has loaded.
+- **Short epochs** run as fast as they come, in a stream that is restarted early and late in its life. Once the same epochs are run by one
+  application without full snapshots, to compare the bytes.
 - **State** is read, written and rescaled without S3 and without a query: on the local disk, in the full form. A stored aggregation, in
   which a text is the key, gets as many rows as are wanted in the place of its own. `read_state` and Spark's own reader read them in turn,
   when the JVM runs and each has read them once. A rescale starts and ends a Spark, and that is part of its time. So is work for each

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from benchmarks import agents, edits, epochs, finalise, many_files, restore, standing, states, streams
+from benchmarks import agents, chains, edits, epochs, finalise, many_files, restore, short_epochs, standing, states, streams
 from benchmarks.budget import Budget
 from benchmarks.epochs import Save, Tell, Turns
 from benchmarks.far_s3 import far_s3
@@ -27,6 +27,7 @@ STANDING = (System.STOCK_LOCAL, System.S3)
 """For what is not about epochs: start-up, forks, several streams."""
 AGENTS, AGENT_EPOCHS = 8, 5
 RESTORED = (System.S3, System.SAME_TUNED)
+CHAINED = (System.S3, System.S3_CLUSTER)
 _SUGGESTED = (
     (System.SAME_LOCAL, System.LOCAL_VALIDATES, System.LOCAL_BYPASSES),
     (System.S3, System.S3_VALIDATES, System.S3_BYPASSES),
@@ -66,75 +67,55 @@ class Plan:
     rescaled_rows: int
     state_rounds: int
     """Of what is read and written; a rescale is done once."""
+    chain_rounds: int = 0
+    short_epochs: int = 0
+    short_epoch_rounds: int = 0
 
     @property
     def experiments(self) -> frozenset[str]:
         """What it measures; with a restore comes what it takes to fill the state."""
         found = {turns.experiment for group in self.groups for turns in group}
-        others: dict[str, object] = {
-            finalise.EXPERIMENT: self.finalise,
-            many_files.EXPERIMENT: self.many_files,
-            agents.EXPERIMENT: self.agents,
-            streams.EXPERIMENT: self.streams,
-            standing.IDLE: self.idle_s,
-            standing.START_UP: self.start_ups,
-            restore.EXPERIMENT: self.restore_mb,
-            restore.FILLED: self.restore_mb,
-            standing.FORKS: self.fork_epochs,
-            states.EXPERIMENT: self.read_rows,
-            edits.WRITTEN: self.written_rows,
-            edits.RESCALED: self.rescaled_rows,
-        }
-        return frozenset(found | {name for name, wanted in others.items() if wanted})
+        found |= {name for name, field in _WANTED.items() if getattr(self, field)}
+        return frozenset(found | ({restore.FILLED} if self.restore_mb else set()))
 
     @property
     def parts(self) -> Sequence[str]:
         """Names of all that is measured one after the other."""
-        several = (
-            (finalise.EXPERIMENT, self.finalise),
-            (many_files.EXPERIMENT, self.many_files),
-            (agents.EXPERIMENT, self.agents),
-        )
-        single = (
-            (streams.EXPERIMENT, self.streams),
-            (standing.START_UP, self.start_ups),
-            (standing.IDLE, self.idle_s),
-            (restore.EXPERIMENT, self.restore_mb),
-            (standing.FORKS, self.fork_epochs),
-            (states.EXPERIMENT, self.read_rows),
-            (edits.WRITTEN, self.written_rows),
-            (edits.RESCALED, self.rescaled_rows),
-        )
+        several = {name: getattr(self, _WANTED[name]) for name in (finalise.EXPERIMENT, many_files.EXPERIMENT, agents.EXPERIMENT)}
         return (
-            *(f"{name} {count}" for name, counts in several for count in counts),
+            *(f"{name} {count}" for name, counts in several.items() for count in counts),
             *(turns.part for group in self.groups for turns in group),
-            *(name for name, wanted in single if wanted),
+            *(name for name, field in _WANTED.items() if name not in several and getattr(self, field)),
         )
 
     def only(self, experiments: Collection[str]) -> Plan:
         groups = [[turns for turns in group if turns.experiment in experiments] for group in self.groups]
-        return replace(
-            self,
-            groups=[group for group in groups if group],
-            finalise=self.finalise if finalise.EXPERIMENT in experiments else (),
-            many_files=self.many_files if many_files.EXPERIMENT in experiments else (),
-            agents=self.agents if agents.EXPERIMENT in experiments else (),
-            streams=self.streams if streams.EXPERIMENT in experiments else (),
-            idle_s=self.idle_s if standing.IDLE in experiments else 0,
-            start_ups=self.start_ups if standing.START_UP in experiments else 0,
-            restore_mb=self.restore_mb if restore.EXPERIMENT in experiments else 0,
-            fork_epochs=self.fork_epochs if standing.FORKS in experiments else 0,
-            read_rows=self.read_rows if states.EXPERIMENT in experiments else (),
-            written_rows=self.written_rows if edits.WRITTEN in experiments else 0,
-            rescaled_rows=self.rescaled_rows if edits.RESCALED in experiments else 0,
-        )
+        left_out = {field: type(getattr(self, field))() for name, field in _WANTED.items() if name not in experiments}
+        return replace(self, groups=[group for group in groups if group], **left_out)
 
     def limited(self, rounds: int) -> Plan:
         """The same with at most so many rounds of each workload."""
         groups = [[replace(turns, rounds=min(turns.rounds, rounds)) for turns in group] for group in self.groups]
-        several = ("finalise_rounds", "restore_rounds", "state_rounds")
+        several = ("finalise_rounds", "restore_rounds", "state_rounds", "chain_rounds", "short_epoch_rounds")
         return replace(self, groups=groups, **{name: min(rounds, getattr(self, name)) for name in several})
 
+
+_WANTED = {
+    finalise.EXPERIMENT: "finalise",
+    many_files.EXPERIMENT: "many_files",
+    agents.EXPERIMENT: "agents",
+    streams.EXPERIMENT: "streams",
+    standing.START_UP: "start_ups",
+    standing.IDLE: "idle_s",
+    restore.EXPERIMENT: "restore_mb",
+    chains.EXPERIMENT: "chain_rounds",
+    short_epochs.EXPERIMENT: "short_epochs",
+    standing.FORKS: "fork_epochs",
+    states.EXPERIMENT: "read_rows",
+    edits.WRITTEN: "written_rows",
+    edits.RESCALED: "rescaled_rows",
+}
+"""Experiments beside those of groups: the field of a plan that says how much of each is wanted, if any."""
 
 SHORT = Plan(
     "short",
@@ -226,13 +207,16 @@ FULL = Plan(
     streams=(1, 10, 50),
     idle_s=60,
     start_ups=4,
-    restore_mb=1_000,
+    restore_mb=restore.MEGABYTES,
     restore_rounds=3,
     fork_epochs=5,
     read_rows=READ_ROWS,
     written_rows=WRITTEN_ROWS,
     rescaled_rows=WRITTEN_ROWS,
     state_rounds=5,
+    chain_rounds=3,
+    short_epochs=short_epochs.EPOCHS,
+    short_epoch_rounds=3,
 )
 
 
@@ -322,6 +306,13 @@ def _run(plan: Plan, figures: Figures, tell: Tell, save: Save, until: Budget) ->
         if plan.restore_mb:
             restored = partial(restore.run, plan.restore_mb, RESTORED, plan.restore_rounds, s3, folder / "restore", figures, tell, save)
             parts.run_rounds(restore.EXPERIMENT, restore.EXPERIMENT, restored, plan.restore_rounds)
+        if plan.chain_rounds:
+            lengths = (chains.PARTITIONS, chains.EPOCHS, plan.chain_rounds)
+            chained = partial(chains.run, CHAINED, *lengths, s3, folder / "chains", figures, tell, save)
+            parts.run_rounds(chains.EXPERIMENT, chains.EXPERIMENT, chained, plan.chain_rounds)
+        if plan.short_epochs:
+            lived = partial(short_epochs.run, plan.short_epochs, plan.short_epoch_rounds, s3, folder / "short-epochs", figures, tell, save)
+            parts.run_rounds(short_epochs.EXPERIMENT, short_epochs.EXPERIMENT, lived, plan.short_epoch_rounds)
         if plan.fork_epochs and not missing:
             forked = partial(standing.forks, STANDING, Workload("aggregation", 200), plan.fork_epochs, s3, folder, figures, tell)
             parts.run(standing.FORKS, standing.FORKS, forked)

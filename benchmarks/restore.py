@@ -22,7 +22,7 @@ from benchmarks.workloads import Workload
 
 EXPERIMENT, FILLED = "restore", "large"
 PLAIN = "plain boto3"
-PARTITIONS = 20
+PARTITIONS, MEGABYTES = 20, 1000
 FILL_EPOCHS = 10
 SMALL_ROWS = 1000
 BLOCK = 8 << 20
@@ -46,12 +46,12 @@ def run(
     figures.forget(lambda case: case.experiment == FILLED)
     setups = [_fill(system, megabytes, s3, folder / system.name.lower(), figures, tell) for system in systems]
     ours = next(setup for setup in setups if setup.system is System.S3)
-    ranges = _ranges(s3, ours.bucket)
-    figures.add(Case(EXPERIMENT, ours.system.value, PARTITIONS, megabytes), "state_bytes", [sum(length for _, _, length in ranges)])
     for number in range(figures.parts.get(EXPERIMENT, 0), rounds):
+        ranges = _ranges(s3, ours.bucket)  # each start goes on, and stores what the next one reads
+        figures.add(Case(EXPERIMENT, ours.system.value, PARTITIONS, megabytes), "state_bytes", [sum(length for _, _, length in ranges)])
         _plain(ours, ranges, megabytes, number, s3, folder / "plain", figures, tell)
         for setup in setups:
-            _restore(setup, megabytes, number, folder / f"{setup.system.name.lower()}-fresh-{number}", figures, tell)
+            _restore(setup, megabytes, number, s3, folder / f"{setup.system.name.lower()}-fresh-{number}", figures, tell)
         figures.finish(EXPERIMENT, EXPERIMENT)
         save()
 
@@ -78,19 +78,19 @@ def _fill(system: System, megabytes: int, s3: FarS3, folder: Path, figures: Figu
     return setup
 
 
-def _restore(setup: Setup, megabytes: int, number: int, folder: Path, figures: Figures, tell: Tell) -> None:
+def _restore(setup: Setup, megabytes: int, number: int, s3: FarS3, folder: Path, figures: Figures, tell: Tell) -> None:
     """In a new JVM, with no file of the old one; beside it the same query over an empty state, in a new JVM as well."""
     case = Case(EXPERIMENT, setup.system.value, PARTITIONS, megabytes)
     for metric, location in (("empty_ms", f"{setup.locations}/empty-{number}"), ("first_epoch_ms", f"{setup.locations}/q")):
         tell(f"restore: {setup.system.value}, {'nothing' if metric == 'empty_ms' else f'{megabytes} MB'}, round {number + 1}")
-        folder.mkdir(parents=True)
-        conf = {**setup.conf, "spark.local.dir": str(folder / "local")}
-        with Session(Setup(setup.system, conf, setup.locations, setup.bucket), folder) as session:
+        before = s3.brought()
+        with Session(setup.on_new_machine(folder), folder) as session:
             session.hello()
             small = Workload("large", PARTITIONS, SMALL_ROWS)
             answer = session.turn(small, location, warm=0, epochs=1, timeout_s=_RESTORE_S)
         figures.add(case, metric, [answer["start_ms"]])
         what = metric.removesuffix("_ms")
+        figures.add(case, f"{what}_read_bytes", [s3.brought() - before])
         for phase, ms in answer["progress"][0]["durationMs"].items():
             figures.add(case, f"{PHASE}{what}_{phase}_ms", [ms])
         for name in ("all", *OWN):
@@ -125,12 +125,8 @@ def _ranges(s3: FarS3, bucket: str) -> list[_Range]:
     if newest is None:
         raise BenchmarkError(f"no checkpoint was stored in the bucket {bucket}, so there is nothing to restore")
     stream, checkpoint = newest
-    spans: dict[str, tuple[int, int]] = {}
-    for snapshot in checkpoint.snapshots:
-        for handle in snapshot.handles:
-            low, high = spans.get(handle.object, (handle.offset, 0))
-            spans[handle.object] = min(low, handle.offset), max(high, handle.offset + handle.length)
-    return [(f"{stream}/{name}", at, min(BLOCK, high - at)) for name, (low, high) in spans.items() for at in range(low, high, BLOCK)]
+    spans = stored.spans(checkpoint.snapshots).items()
+    return [(f"{stream}/{name}", at, min(BLOCK, high - at)) for name, (low, high) in spans for at in range(low, high, BLOCK)]
 
 
 def _read(s3: FarS3, bucket: str, ranges: list[_Range], folder: Path) -> None:

@@ -91,9 +91,11 @@ class Session:
         warm_s: float = 0,
         seconds: float = 0,
         log: Path | None = None,
+        told: int | None = None,
     ) -> dict[str, Any]:
         """Run a query for at least `warm` epochs and `warm_s` seconds, then for at least `epochs` and `seconds`; the answer's `warm` tells
-        where the latter begin. `timeout_s` is for the epochs alone. Raises BenchmarkError."""
+        where the latter begin. `timeout_s` is for the epochs alone. `told`: of so many epochs at most Spark's progress is in the answer,
+        which has a bound. Raises BenchmarkError."""
         return self._ask(
             timeout_s + warm_s + seconds + END_S,
             "turn",
@@ -105,6 +107,7 @@ class Session:
             seconds=seconds,
             timeout_s=timeout_s,
             log=str(log) if log else None,
+            told=told,
         )
 
     def keep(self, work: Workload, checkpoint: str, timeout_s: float) -> dict[str, Any]:

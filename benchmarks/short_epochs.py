@@ -7,72 +7,94 @@ from __future__ import annotations
 
 import shutil
 import statistics
-from dataclasses import dataclass
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
-from benchmarks.access_log import Kind, Request, between, by_kind, of_stream
+from benchmarks.access_log import Kind, Request, between, by_kind, bytes_put, of_stream
 from benchmarks.chains import NO_SNAPSHOTS
-from benchmarks.epochs import Tell
+from benchmarks.epochs import Save, Tell
 from benchmarks.far_s3 import FarS3
+from benchmarks.figures import Case, Figures
 from benchmarks.session import Session
 from benchmarks.systems import Setup, System, set_up
 from benchmarks.workloads import Workload
 
-ROWS = 200
-FIRST = 5
-"""So many epochs of a stream have short chains and no full snapshot yet: what an epoch's bytes are compared with."""
-_EPOCH_S = 5.0
+EXPERIMENT = "short epochs"
+OURS, WITHOUT = System.S3.value, "the same without full snapshots"
+PARTITIONS, EPOCHS, ROWS = 4, 5_000, 200
+EARLY = 10
+"""After this part of all epochs a restart is early, after all of them late."""
+LAST = 200
+"""So many epochs before a restart are looked at: as many as a chain has at most before a full snapshot is due (`LoadedChain.scala`)."""
+_EPOCH_S, _START_S = 5.0, 60.0
 
 
-@dataclass(frozen=True)
-class Life:
-    """One application of the stream. Bytes are those of puts, of an epoch; `state` leaves `_metadata` and the log out."""
+def run(epochs: int, rounds: int, s3: FarS3, folder: Path, figures: Figures, tell: Tell, save: Save = lambda: None) -> None:
+    """As many rounds as are missing, each with a stream of its own. `size` of the cases is epochs. Raises BenchmarkError.
 
-    first_epoch_ms: float
-    gets: int
-    epoch_ms: float
-    state_bytes: float
-    most_state_bytes: int
-    first_state_bytes: float
-    metadata_bytes: float
-    most_metadata_bytes: int
-
-
-def run(partitions: int, epochs: int, lives: int, s3: FarS3, folder: Path, tell: Tell, snapshots: bool = True) -> list[Life]:
-    """Applications one after the other on one stream, each on an empty disk. Raises BenchmarkError."""
-    setup = set_up(System.S3, s3, folder, {} if snapshots else NO_SNAPSHOTS)
-    return [_life(setup, Workload("narrow", partitions, ROWS), epochs, number, s3, folder / str(number), tell) for number in range(lives)]
+    Without full snapshots it is run once: bytes are counted, and no restart ends the chains that it is about.
+    """
+    for number in range(figures.parts.get(EXPERIMENT, 0), rounds):
+        _stream(epochs, number, s3, folder / str(number), figures, tell)
+        if not number:
+            _without(epochs, s3, folder / "without", figures, tell)
+        figures.finish(EXPERIMENT, EXPERIMENT)
+        save()
 
 
-def _life(setup: Setup, work: Workload, epochs: int, number: int, s3: FarS3, folder: Path, tell: Tell) -> Life:
-    folder.mkdir()
-    conf = {**setup.conf, "spark.local.dir": str(folder / "local"), "spark.sql.streaming.numRecentProgressUpdates": "10"}
-    with Session(Setup(setup.system, conf, setup.locations, setup.bucket, setup.environment), folder) as session:
+def _stream(epochs: int, number: int, s3: FarS3, folder: Path, figures: Figures, tell: Tell) -> None:
+    """Three applications one after the other, each on an empty disk: from the beginning, from the early restart, and from the late one."""
+    case, early = Case(EXPERIMENT, OURS, PARTITIONS, epochs), max(1, epochs // EARLY)
+    setup, put = set_up(System.S3, s3, folder), 0
+    for what, count in (("empty", early), ("early", epochs - early), ("late", 1)):
+        tell(f"short epochs: round {number + 1}, {what}: {count} epochs")
+        requests, answer = _application(setup, count, s3, folder / what)
+        figures.add(case, f"{what}_ms", [answer["start_ms"]])
+        figures.add(case, f"{what}_get_requests", [by_kind(requests[0])[Kind.GET]])
+        if what == "late":
+            break
+        before = "early" if what == "empty" else "late"  # what comes before the next restart
+        figures.add(case, f"{before}_epoch_ms", [_epoch_ms(answer)])
+        figures.add(case, f"{before}_metadata_bytes", [_metadata_bytes(requests)])
+        put += _put_bytes(requests)
+    figures.add(case, "put_bytes", [put / epochs])
+    shutil.rmtree(folder)
+
+
+def _without(epochs: int, s3: FarS3, folder: Path, figures: Figures, tell: Tell) -> None:
+    tell(f"short epochs: {WITHOUT}: {epochs} epochs")
+    case = Case(EXPERIMENT, WITHOUT, PARTITIONS, epochs)
+    requests, answer = _application(set_up(System.S3, s3, folder, NO_SNAPSHOTS), epochs, s3, folder / "application")
+    figures.add(case, "late_epoch_ms", [_epoch_ms(answer)])
+    figures.add(case, "late_metadata_bytes", [_metadata_bytes(requests)])
+    figures.add(case, "put_bytes", [_put_bytes(requests) / epochs])
+    shutil.rmtree(folder)
+
+
+def _application(setup: Setup, epochs: int, s3: FarS3, folder: Path) -> tuple[list[list[Request]], dict[str, Any]]:
+    """The requests of each epoch; those of the start are with the first one."""
+    new = setup.on_new_machine(folder, {"spark.sql.streaming.numRecentProgressUpdates": "10"})
+    with Session(new, folder) as session:
         session.hello()
         before = s3.log.stat().st_size
-        timeout_s = 60 + epochs * _EPOCH_S
-        answer = session.turn(work, f"{setup.locations}/q", warm=0, epochs=epochs, timeout_s=timeout_s, log=s3.log)
-    shutil.rmtree(folder / "local", ignore_errors=True)
-    shutil.rmtree(setup.locations.removeprefix("file://"), ignore_errors=True)
-    ends = [before, *(mark["log_bytes"] for mark in answer["marks"])]
-    found = [of_stream(between(s3.log, *span), setup.bucket, "q") for span in pairwise(ends)]
-    state = [_put(requests, "/seg/", "/sst/") for requests in found]
-    metadata = [size for requests in found if (size := _put(requests, "/_metadata"))]
-    times = [mark["at_ms"] for mark in answer["marks"]]
-    life = Life(
-        answer["start_ms"],
-        by_kind(found[0])[Kind.GET],
-        statistics.median(after - at for at, after in pairwise(times)),
-        statistics.fmean(state),
-        max(state),
-        statistics.fmean(state[1 : FIRST + 1]),
-        statistics.fmean(metadata),
-        max(metadata),
-    )
-    tell(f"short epochs: application {number}, {len(found)} epochs: {life}")
-    return life
+        work, timeout_s = Workload("narrow", PARTITIONS, ROWS), _START_S + epochs * _EPOCH_S
+        answer = session.turn(work, f"{setup.locations}/q", warm=0, epochs=epochs, timeout_s=timeout_s, log=s3.log, told=1)
+    ends = [before, *(mark["log_bytes"] for mark in answer["marks"][:epochs])]
+    return [of_stream(between(s3.log, *span), setup.bucket, "q") for span in pairwise(ends)], answer
 
 
-def _put(requests: list[Request], *within: str) -> int:
-    return sum(r.size for r in requests if r.kind is Kind.PUT and r.status < 300 and any(part in r.key for part in within))
+def _epoch_ms(answer: dict[str, Any]) -> float:
+    """Of the last epochs, the median from the end of one to the end of the next."""
+    ends: list[float] = [mark["at_ms"] for mark in answer["marks"]][-LAST - 1 :]
+    return statistics.median(after - before for before, after in pairwise(ends))
+
+
+def _metadata_bytes(requests: Sequence[Sequence[Request]]) -> float:
+    """Of the last epochs, the mean: it goes up and down with the chains."""
+    return statistics.fmean(r.size for one in requests[-LAST:] for r in one if r.key.endswith("/_metadata") and r.operation == "PutObject")
+
+
+def _put_bytes(requests: Sequence[Sequence[Request]]) -> int:
+    return sum(bytes_put(one).total() for one in requests)

@@ -38,3 +38,13 @@ def dead_share(snapshots: Iterable[Snapshot]) -> float | None:
             needed[handle.object] += handle.length
     packs = {name: size for name in needed if (size := parse_pack_key(name))}
     return 1 - sum(needed[name] for name in packs) / sum(packs.values()) if packs else None
+
+
+def spans(snapshots: Iterable[Snapshot]) -> dict[str, tuple[int, int]]:
+    """Of each object that these name: from its first byte to behind its last one that is named."""
+    found: dict[str, tuple[int, int]] = {}
+    for snapshot in snapshots:
+        for handle in snapshot.handles:
+            low, high = found.get(handle.object, (handle.offset, 0))
+            found[handle.object] = min(low, handle.offset), max(high, handle.offset + handle.length)
+    return found

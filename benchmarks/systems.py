@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 
@@ -93,6 +94,14 @@ class Setup:
     locations: str
     bucket: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
+
+    def on_new_machine(self, folder: Path, more: Mapping[str, str] | None = None) -> Setup:
+        """The same with an empty disk, in `folder`; `more` settings win. A state that lies on the old one's disk alone stays there."""
+        shutil.rmtree(self.conf["spark.local.dir"], ignore_errors=True)
+        if self.bucket and self.locations.startswith("file:"):
+            shutil.rmtree(self.locations.removeprefix("file://"), ignore_errors=True)
+        folder.mkdir(parents=True)
+        return replace(self, conf={**self.conf, "spark.local.dir": str(folder / "local"), **(more or {})})
 
 
 def common(folder: Path) -> dict[str, str]:

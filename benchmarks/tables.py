@@ -9,7 +9,8 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from benchmarks import agents, edits, finalise, many_files, processes, restore, standing, states, streams
+from benchmarks import agents, edits, finalise, many_files, processes, restore, standing, start_tables, states, streams
+from benchmarks.cells import Table, median, spread, spreads, times_text
 from benchmarks.figures import Case, Estimate, Figures, Summary
 from benchmarks.judging import Met, Profile, times
 from benchmarks.sittings import Sitting
@@ -27,17 +28,6 @@ from benchmarks.targets import (
     over_floor,
     verdicts,
 )
-
-
-@dataclass(frozen=True)
-class Table:
-    """`text` columns are set to the left, the others hold numbers."""
-
-    title: str
-    about: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    text: int = 1
 
 
 @dataclass(frozen=True)
@@ -90,6 +80,7 @@ def tables(figures: Figures, everything: bool = True) -> list[Table]:
     found = [targets_table(figures, everything), _recorded(figures), *profiles(figures)]
     found += [_epochs(figures, experiment) for experiment in _EPOCH_TITLES]
     found += [_restore(figures), _finalise(figures), _agents(figures), _many_files(figures)]
+    found += [start_tables.chain_table(figures), start_tables.short_epochs_table(figures)]
     found += [_streams(figures), _start_up(figures), _idle(figures), _forks(figures)]
     found += [_read(figures), _command(figures), _written(figures), _rescaled(figures)]
     return [table for table in found if table.rows]
@@ -154,19 +145,6 @@ def _measured(figures: Figures, case: Case, metric: str) -> str:
     return median(figures.summary(case, metric), scale, digits)
 
 
-def spread(summary: Summary | None, scale: float = 1.0, digits: int = 0) -> str:
-    """`1,234 (1,200 - 1,300)`."""
-    if summary is None:
-        return ""
-    low, high = (f"{value * scale:,.{digits}f}" for value in (summary.low, summary.high))
-    middle = median(summary, scale, digits)
-    return middle if summary.count == 1 or low == high else f"{middle} ({low} - {high})"
-
-
-def median(summary: Summary | None, scale: float = 1.0, digits: int = 0) -> str:
-    return "" if summary is None else f"{summary.median * scale:,.{digits}f}"
-
-
 def _epochs(figures: Figures, experiment: str) -> Table:
     title, about = _EPOCH_TITLES[experiment]
     systems = {system.value: number for number, system in enumerate(System)}
@@ -196,11 +174,7 @@ def _against(figures: Figures, case: Case, base: System) -> str:
     ratio: Estimate | str = Estimate.median(ours).over(below)
     if base is System.FLOOR:
         ratio = over_floor(ratio, times, 1)
-    return "no floor" if isinstance(ratio, str) else _times(ratio.value)
-
-
-def _times(ratio: float | None) -> str:
-    return "" if ratio is None else f"{ratio:.2f}"
+    return "no floor" if isinstance(ratio, str) else times_text(ratio.value)
 
 
 def _restore(figures: Figures) -> Table:
@@ -211,7 +185,7 @@ def _restore(figures: Figures) -> Table:
         took = figures.median(case, "restore_ms")
         rate = f"{size / took / 1000:,.0f}" if size and took and case.system in (System.S3.value, restore.PLAIN) else ""
         cells = [spread(figures.summary(case, metric)) for metric in ("first_epoch_ms", "empty_ms", "restore_ms")]
-        rows.append((case.system, f"{case.size:,}", *cells, rate, _times(figures.ratio("restore_ms", case, plain))))
+        rows.append((case.system, f"{case.size:,}", *cells, rate, times_text(figures.ratio("restore_ms", case, plain))))
     about = (
         "From the query's start to the end of its first epoch, in a new JVM that has no file of the state; then over an empty state. "
         "The difference is the restore. Plain boto3 reads the same bytes into files by ranges in parallel, and does nothing else."
@@ -225,8 +199,8 @@ def _finalise(figures: Figures) -> Table:
         (
             f"{case.partitions:,}",
             f"{case.size}",
-            *_cells(figures, case, ("acks_ms", 1, 0), ("acks_cpu_ms", 1, 0), ("finalise_ms", 1, 0), ("finalise_cpu_ms", 1, 0)),
-            *_cells(figures, case, ("metadata_bytes", 1e-6, 2), ("memory_before_bytes", 1e-6, 0), ("memory_bytes", 1e-6, 0)),
+            *spreads(figures, case, ("acks_ms", 1, 0), ("acks_cpu_ms", 1, 0), ("finalise_ms", 1, 0), ("finalise_cpu_ms", 1, 0)),
+            *spreads(figures, case, ("metadata_bytes", 1e-6, 2), ("memory_before_bytes", 1e-6, 0), ("memory_bytes", 1e-6, 0)),
         )
         for case in sorted(figures.cases(finalise.EXPERIMENT))
     ]
@@ -244,7 +218,7 @@ def _agents(figures: Figures) -> Table:
     sizes = (("messages", 1, 0), ("requests", 1, 1), ("put_bytes", 1e-6, 2), ("metadata_bytes", 1e-6, 2))
     memory = (("memory_bytes", 1e-6, 0), ("agent_memory_bytes", 1e-6, 0))
     cases = sorted(figures.cases(agents.EXPERIMENT))
-    rows = [(f"{case.partitions:,}", f"{case.size}", *_cells(figures, case, *times, *sizes, *memory)) for case in cases]
+    rows = [(f"{case.partitions:,}", f"{case.size}", *spreads(figures, case, *times, *sizes, *memory)) for case in cases]
     about = (
         "A real coordinator and real agents on S3, without Spark: all commits and a flush to each agent until the last acknowledgement is "
         "with the coordinator, then from the seal to the stored `_metadata`."
@@ -257,7 +231,7 @@ def _agents(figures: Figures) -> Table:
 def _streams(figures: Figures) -> Table:
     metrics = (("processes", 1, 0), ("threads", 1, 0), ("files", 1, 0), ("memory_bytes", 1e-6, 0))
     cases = sorted(figures.cases(streams.EXPERIMENT), key=lambda case: (case.system, case.size))
-    rows = [(case.system, f"{case.size}", *_cells(figures, case, *metrics)) for case in cases]
+    rows = [(case.system, f"{case.size}", *spreads(figures, case, *metrics)) for case in cases]
     about = "Queries over two partitions, each of which has run an epoch and waits. Resident memory, shared pages included."
     return Table("Streams in one session", about, ("process", "streams", "processes", "threads", "open files", "memory MB"), rows)
 
@@ -266,7 +240,7 @@ def _many_files(figures: Figures) -> Table:
     metrics = (("trigger_bytes", 1, 0), ("entry_bytes", 1, 0), ("metadata_bytes", 1, 0), ("epoch_ms", 1, 1))
     large = (("compact_bytes", 1e-6, 1), ("compact_ms", 1, 0), ("start_ms", 1, 0), ("start_bytes", 1, 0), ("memory_bytes", 1e-6, 0))
     cases = sorted(figures.cases(many_files.EXPERIMENT))
-    rows = [(f"{case.size:,}", *_cells(figures, case, *metrics), *_cells(figures, case, *large)) for case in cases]
+    rows = [(f"{case.size:,}", *spreads(figures, case, *metrics), *spreads(figures, case, *large)) for case in cases]
     about = (
         "A real coordinator process over a local folder, told what Spark tells of a file source that has seen so many files and "
         "sees ten more in each epoch. Every tenth epoch Spark writes all of them anew: the one thing that grows, stored once and "
@@ -278,18 +252,18 @@ def _many_files(figures: Figures) -> Table:
 
 def _start_up(figures: Figures) -> Table:
     metrics = (("session_ms", 1, 0), ("first_epoch_ms", 1, 0), ("start_up_ms", 1, 0))
-    rows = [(case.system, *_cells(figures, case, *metrics)) for case in figures.cases(standing.START_UP)]
+    rows = [(case.system, *spreads(figures, case, *metrics)) for case in figures.cases(standing.START_UP)]
     about = "A new JVM, an empty storage, one row."
     return Table("Start-up", about, ("system", "session ms", "query's start to its first epoch's end ms", "both ms"), rows)
 
 
 def _idle(figures: Figures) -> Table:
     idle = [
-        (case.system, "idle", *_cells(figures, case, ("cpu_percent", 1, 2), ("memory_bytes", 1e-6, 0)))
+        (case.system, "idle", *spreads(figures, case, ("cpu_percent", 1, 2), ("memory_bytes", 1e-6, 0)))
         for case in figures.cases(standing.IDLE)
     ]
     load = [
-        (case.system, f"at most, {case.size:,} MB of state", "", *_cells(figures, case, ("peak_memory_bytes", 1e-6, 0)))
+        (case.system, f"at most, {case.size:,} MB of state", "", *spreads(figures, case, ("peak_memory_bytes", 1e-6, 0)))
         for case in figures.cases(restore.FILLED)
         if case.system in processes.OWN
     ]
@@ -307,7 +281,7 @@ def _forks(figures: Figures) -> Table:
     for case in figures.cases(standing.FORKS):
         named = [m for c, m, _ in figures if c == case and m.endswith("_forks")]
         programs = ", ".join(f"{m.removesuffix('_forks')} {figures.median(case, m):,.1f}" for m in sorted(named))
-        rows.append((case.system, programs, f"{case.partitions}", *_cells(figures, case, ("forks", 1, 1))))
+        rows.append((case.system, programs, f"{case.partitions}", *spreads(figures, case, ("forks", 1, 1))))
     about = "Programs that the application starts, for each epoch."
     return Table("Forked programs", about, ("system", "programs", "partitions", "forks an epoch"), rows, text=2)
 
@@ -319,8 +293,8 @@ def _read(figures: Figures) -> Table:
     for case in cases:
         values, sparks = figures.values(case, "read_ms"), replace(case, system=states.SPARKS)
         rate = spread(Summary.of([1000 * case.size / ms for ms in values])) if values else ""
-        cells = _cells(figures, case, ("read_ms", 1, 0), ("read_cpu_ms", 1, 0))
-        times_sparks = _times(figures.ratio("read_ms", sparks, case))
+        cells = spreads(figures, case, ("read_ms", 1, 0), ("read_cpu_ms", 1, 0))
+        times_sparks = times_text(figures.ratio("read_ms", sparks, case))
         rows.append((case.system, f"{case.partitions}", f"{case.size:,}", f"{len(values)}", cells[0], rate, times_sparks, cells[1]))
     about = (
         "All entries of an aggregation's state, on the local disk. In turn: `read_state`, and Spark's own reader, `statestore` in "
@@ -333,7 +307,7 @@ def _read(figures: Figures) -> Table:
 def _command(figures: Figures) -> Table:
     metrics = (("command_ms", 1, 0), ("imports_ms", 1, 0), ("command_cpu_ms", 1, 0))
     cases = sorted(case for case in figures.cases(states.EXPERIMENT) if case.system == states.COMMAND)
-    rows = [(f"{case.size:,}", f"{len(figures.values(case, 'command_ms'))}", *_cells(figures, case, *metrics)) for case in cases]
+    rows = [(f"{case.size:,}", f"{len(figures.values(case, 'command_ms'))}", *spreads(figures, case, *metrics)) for case in cases]
     about = "`spark-ckpt state` from the command's start to its end, without `--deep`."
     return Table("State: what the command answers", about, ("rows", "tries", "ms", "of it Python's imports", "processor ms"), rows, text=0)
 
@@ -344,7 +318,7 @@ def _written(figures: Figures) -> Table:
     for case in sorted(figures.cases(edits.WRITTEN)):
         took = figures.median(case, "write_ms")
         rate = f"{1000 * case.size / took:,.0f}" if took else ""
-        cells = _cells(figures, case, ("write_ms", 1e-3, 1), ("read_ms", 1e-3, 1), *sizes)
+        cells = spreads(figures, case, ("write_ms", 1e-3, 1), ("read_ms", 1e-3, 1), *sizes)
         rows.append((f"{case.size:,}", f"{case.partitions}", f"{len(figures.values(case, 'write_ms'))}", cells[0], rate, *cells[1:]))
     about = (
         "Rows of a Parquet file in the place of all state, with `write_state` in a process of its own, Python's start-up included: a "
@@ -357,7 +331,7 @@ def _written(figures: Figures) -> Table:
 def _rescaled(figures: Figures) -> Table:
     rows = []
     for case in sorted(figures.cases(edits.RESCALED), key=lambda case: (case.size, case.partitions)):
-        took, size = _cells(figures, case, ("rescale_ms", 1e-3, 0), ("state_bytes", 1e-6, 0))
+        took, size = spreads(figures, case, ("rescale_ms", 1e-3, 0), ("state_bytes", 1e-6, 0))
         each = [f"{value / 1000:,.1f}" if value is not None else "" for value in (per_million(figures, case), per_gib(figures, case))]
         rows.append((case.system, f"to {case.partitions}", f"{case.size:,}", size, took, *each))
     about = (
@@ -366,10 +340,6 @@ def _rescaled(figures: Figures) -> Table:
     )
     columns = ("", "partitions", "keys", "state MB", "s", "s for each million keys", "s for each GiB")
     return Table("State: another number of partitions", about, columns, rows, text=2)
-
-
-def _cells(figures: Figures, case: Case, *metrics: tuple[str, float, int]) -> tuple[str, ...]:
-    return tuple(spread(figures.summary(case, metric), scale, digits) for metric, scale, digits in metrics)
 
 
 def show(found: Iterable[Table], console: Console) -> None:

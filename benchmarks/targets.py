@@ -31,6 +31,7 @@ from benchmarks.judging import (
 from benchmarks.restore import EXPERIMENT as RESTORE
 from benchmarks.restore import FILLED, PLAIN
 from benchmarks.standing import IDLE, START_UP
+from benchmarks.start_targets import START_TARGETS
 from benchmarks.state_targets import STATE_TARGETS
 from benchmarks.systems import EXECUTORS, System
 from benchmarks.workloads import Workload
@@ -350,6 +351,7 @@ TARGETS: Sequence[Target] = (
         millis,
         profile=Profile(START_UP, tuple(case.system for case in _START), ("session_ms", "first_epoch_ms", PHASE)),
     ),
+    *START_TARGETS,
     *STATE_TARGETS,
 )
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 import urllib.request
 from collections.abc import Mapping
 from typing import Any
 
 ANSWER_S = 30
+COUNTING = "-proxy-metrics"
+"""Option of a server that counts bytes."""
+_BROUGHT = r'^toxiproxy_proxy_received_bytes_total\{direction="downstream",[^}]*proxy="%s"[^}]*\} (\S+)$'
 
 
 class Toxiproxy:
@@ -32,6 +36,12 @@ class Toxiproxy:
     def enable(self, name: str, enabled: bool) -> None:
         """Disabled, it closes all connections and takes none."""
         self._ask("POST", f"/proxies/{name}", {"enabled": enabled})
+
+    def brought(self, name: str) -> int:
+        """Bytes that came from the server behind a proxy, headers among them, over all connections that are closed by now."""
+        with urllib.request.urlopen(f"{self._api}/metrics", timeout=ANSWER_S) as answer:  # noqa: S310
+            found = re.findall(_BROUGHT % re.escape(name), answer.read().decode(), re.MULTILINE)
+        return sum(int(float(number)) for number in found)
 
     def _ask(self, method: str, path: str, document: Any = None) -> None:
         data = None if document is None else json.dumps(document).encode()

@@ -61,6 +61,16 @@ def test_a_line_belongs_to_where_it_ends(tmp_path: Path) -> None:
     assert [r.key for r in between(log, middle, ends[3])] == ["k/2", "k/3"]
 
 
+def test_of_a_long_log_the_middle_is_read(tmp_path: Path) -> None:
+    lines = [line("PutObject", key=f"k/{n:04d}") for n in range(3000)]
+    log = tmp_path / "access.log"
+    log.write_text("".join(f"{text}\n" for text in lines))
+    each = len(lines[0]) + 1
+    assert 1500 * each > 1 << 17
+    for more in (0, 20):
+        assert [r.key for r in between(log, 1500 * each + more, 1503 * each + more)] == ["k/1500", "k/1501", "k/1502"]
+
+
 def test_a_stream_has_its_own_requests_and_nobody_elses() -> None:
     own = [
         line("PutObject", key="ckpt/rows-7/log/1"),

@@ -353,7 +353,7 @@ def test_one_workload_by_itself_is_a_round_like_any_other(
         take_turns(plans, {}, s3, figures, print, Budget())
 
     monkeypatch.setattr("benchmarks.epochs.run", run)
-    monkeypatch.setattr("benchmarks.__main__.far_s3", lambda _: nullcontext(FarS3("", "", tmp_path / "log")))
+    monkeypatch.setattr("benchmarks.measuring.far_s3", lambda _: nullcontext(FarS3("", "", tmp_path / "log")))
     ran = CliRunner().invoke(cli, ["epochs", "--query", query, "--system", "floor", "--rounds", "1"], catch_exceptions=False)
     assert ran.exit_code == 0, ran.output
     assert [(turns.experiment, turns.work.query, turns.systems) for turns in asked] == [(experiment, query, (System.FLOOR,))]

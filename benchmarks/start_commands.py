@@ -1,0 +1,55 @@
+"""Commands for one figure of a start: how long it takes until a query runs, what it asks of S3, and whether that grows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from benchmarks import chains, plans, restore, short_epochs, standing
+from benchmarks.measuring import NAMES, json_option, measure, rounds_option, systems_of, systems_option, tell
+from benchmarks.systems import System
+
+
+@click.command("restore")
+@click.option("--megabytes", type=click.IntRange(10, restore.MEGABYTES), default=restore.MEGABYTES, show_default=True, help="Of state.")
+@rounds_option
+@click.option("--stock/--no-stock", default=True, show_default=True, help="Stock Spark on tuned S3A as well.")
+@json_option
+def one_restore(megabytes: int, rounds: int, stock: bool, out: Path | None) -> None:
+    """A query with much state on a machine that has nothing of it, against plain parallel reads of the same bytes."""
+    systems = plans.RESTORED if stock else (System.S3,)
+    measure(out, lambda s3, folder, figures: restore.run(megabytes, systems, rounds, s3, folder, figures, tell))
+
+
+@click.command("chains")
+@click.option("--system", "chosen", type=click.Choice(["s3", "s3-cluster", "same-local"]), default="s3", show_default=True)
+@click.option("--partitions", type=click.IntRange(1), default=chains.PARTITIONS, show_default=True)
+@click.option("--epochs", "count", type=click.IntRange(1), default=chains.EPOCHS, show_default=True, help="Of 1,000 rows.")
+@rounds_option
+@json_option
+def one_chains(chosen: str, partitions: int, count: int, rounds: int, out: Path | None) -> None:
+    """A first epoch from long chains of changelogs, and one on nothing: time, requests and bytes."""
+    measure(out, lambda s3, folder, figures: chains.run([NAMES[chosen]], partitions, count, rounds, s3, folder, figures, tell))
+
+
+@click.command("short-epochs")
+@click.option("--epochs", "count", type=click.IntRange(10), default=500, show_default=True, help="Of 200 rows.")
+@rounds_option
+@json_option
+def one_short_epochs(count: int, rounds: int, out: Path | None) -> None:
+    """Short epochs over 1,000 keys: bytes of an epoch, size of `_metadata` and time of a restart, early and late in a stream's life."""
+    measure(out, lambda s3, folder, figures: short_epochs.run(count, rounds, s3, folder, figures, tell))
+
+
+@click.command("start-up")
+@systems_option
+@rounds_option
+@json_option
+def one_start_up(chosen: Sequence[str], rounds: int, out: Path | None) -> None:
+    """From nothing to the end of a query's first epoch on an empty storage."""
+    measure(out, lambda s3, folder, figures: standing.start_up(systems_of(chosen), rounds, s3, folder, figures, tell))
+
+
+COMMANDS: Sequence[click.Command] = (one_restore, one_chains, one_short_epochs, one_start_up)

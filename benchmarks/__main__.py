@@ -202,12 +202,12 @@ def one_finalise(partitions: Sequence[int], count: int, profile: bool, out: Path
 
 @cli.command("agents")
 @click.argument("partitions", type=click.IntRange(1), nargs=-1)
-@click.option("--agents", "number", type=click.IntRange(1), default=plans.AGENTS, show_default=True)
-@click.option("--epochs", "count", type=click.IntRange(1), default=plans.AGENT_EPOCHS, show_default=True)
+@click.option("--agents", "number", type=click.IntRange(1), default=agents.AGENTS, show_default=True)
+@click.option("--epochs", "count", type=click.IntRange(1), default=agents.EPOCHS, show_default=True)
 @json_option
 def one_agents(partitions: Sequence[int], number: int, count: int, out: Path | None) -> None:
     """A coordinator and several agents on S3, without Spark, over so many PARTITIONS (5000 if none are given): requests, memory, time."""
-    measure(out, lambda s3, folder, figures: agents.run(partitions or (5_000,), number, count, s3, folder, figures))
+    measure(out, lambda s3, folder, figures: agents.run(partitions or (agents.PARTITIONS,), number, count, s3, folder, figures))
 
 
 @cli.command("streams")
@@ -216,7 +216,15 @@ def one_agents(partitions: Sequence[int], number: int, count: int, out: Path | N
 @json_option
 def one_streams(counts: Sequence[int], chosen: Sequence[str], out: Path | None) -> None:
     """So many streams (1, 10 and 50 if no COUNTS are given) in one session: processes, threads, open files and memory."""
-    measure(out, lambda s3, folder, figures: streams.run(counts or (1, 10, 50), systems_of(chosen), s3, folder, figures, tell))
+    measure(out, lambda s3, folder, figures: streams.run(counts or streams.COUNTS, systems_of(chosen), s3, folder, figures, tell))
+
+
+@cli.command("busy-streams")
+@click.argument("count", type=click.IntRange(1), default=max(streams.COUNTS))
+@json_option
+def one_busy_streams(count: int, out: Path | None) -> None:
+    """COUNT streams (50 if none is given) in one session that all run: requests of an epoch, time to finalise it, memory."""
+    measure(out, lambda s3, folder, figures: streams.busy(count, s3, folder, figures, tell))
 
 
 @cli.command("many-files")

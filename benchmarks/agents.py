@@ -28,7 +28,8 @@ from benchmarks.systems import System, set_up
 from spark_ckpt import __version__
 from spark_ckpt.paths import stream_url
 
-EXPERIMENT = "agents"
+EXPERIMENT, SYSTEM = "agents", "coordinator and agents"
+PARTITIONS, AGENTS, EPOCHS = 5_000, 8, 5
 BYTES = 600
 """Of a changelog, its lineage apart: what an epoch of 20,000 rows over 200 partitions writes for one of them is of that size."""
 _ROOT = "file:/agents"
@@ -154,7 +155,7 @@ def run(
 
 
 def _run(system: System, partitions: int, number: int, epochs: int, s3: FarS3, folder: Path, figures: Figures) -> None:
-    case = Case(EXPERIMENT, "coordinator and agents", partitions, number)
+    case = Case(EXPERIMENT, SYSTEM, partitions, number)
     conf = {key: value for key, value in set_up(system, s3, folder / "setup").conf.items() if key.startswith("spark.ckpt.")}
     stream = stream_url(conf["spark.ckpt.storage"], _ROOT)
     with contextlib.ExitStack() as stack:

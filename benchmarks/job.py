@@ -3,6 +3,7 @@
     hello  conf                                                   -> session_ms, settings
     turn   workload, checkpoint, warm, warm_s, epochs, seconds, timeout_s, log, told -> start_ms, warm, progress, marks, checkpoints
     keep   workload, checkpoint, timeout_s                      -> start_ms; the query goes on until the application ends
+    seen   checkpoint                                           -> checkpoints: what the Checkpoints tab knows
 
 `settings` are all those that the application runs with, its own and what a plugin made.
 `start_ms` is from the query's start to the end of its first epoch. The query warms up for at least `warm` epochs and `warm_s` seconds,
@@ -128,6 +129,9 @@ class Application:
         self._run(query, epochs, 1, began / 1000, began / 1000 + float(message["timeout_s"]))
         return {"start_ms": epochs.marks[0]["at_ms"] - began}
 
+    def seen(self, message: Message) -> Mapping[str, Any]:
+        return {"checkpoints": self._checkpoints(str(message["checkpoint"]))}
+
     def stop(self) -> None:
         if self._spark is not None:
             self._spark.stop()
@@ -181,7 +185,7 @@ class Application:
 def main() -> None:
     pipe = Pipe.standard()
     application = Application()
-    serve(pipe, {"hello": application.hello, "turn": application.turn, "keep": application.keep})
+    serve(pipe, {"hello": application.hello, "turn": application.turn, "keep": application.keep, "seen": application.seen})
     application.stop()
 
 

@@ -74,8 +74,8 @@ This page compares an epoch with spark-ckpt to an epoch of stock Spark: how long
 ## Targets that cannot be met, or hardly
 - **`_metadata` of 10,000 partitions with 8 handles each in 1 MB.** It names 80,000 files. Spark puts 122 random bits into each name, and a
   CRC has 32 bits: 80,000 x 154 bits is more than 1 MB already, and no codec makes it smaller.
-- **An epoch of one row within 3 round trips of the floor.** It is three puts, one after the other (plan, segment, `_metadata`). Each takes
-  a few milliseconds in client, proxy and server, beside the 20 ms on its way. The plan of the next epoch cannot go out beside
+- **An epoch of one row within 2.5 round trips of the floor.** It is three puts, one after the other (plan, segment, `_metadata`). Each
+  takes a few milliseconds in client, proxy and server, beside the 20 ms on its way. The plan of the next epoch cannot go out beside
   `_metadata`: one thread of Spark's tells the progress of an epoch, which says that its checkpoint is durable and how large it is, before
   it asks where the next epoch ends.
 - **A restore 3 x as fast as stock's.** Plain parallel reads of the same bytes are not that fast ("stock's time over plain boto3's"):

@@ -25,7 +25,6 @@ _AS_IT_COMES = (System.STOCK_LOCAL, System.STOCK_S3A, System.STOCK_TUNED)
 """Apart from the others, which leave no memory for them; they are shown, and no target is about them."""
 STANDING = (System.STOCK_LOCAL, System.S3)
 """For what is not about epochs: start-up, forks, several streams."""
-AGENTS, AGENT_EPOCHS = 8, 5
 RESTORED = (System.S3, System.SAME_TUNED)
 CHAINED = (System.S3, System.S3_CLUSTER)
 _SUGGESTED = (
@@ -70,6 +69,7 @@ class Plan:
     chain_rounds: int = 0
     short_epochs: int = 0
     short_epoch_rounds: int = 0
+    busy_streams: int = 0
 
     @property
     def experiments(self) -> frozenset[str]:
@@ -105,6 +105,7 @@ _WANTED = {
     many_files.EXPERIMENT: "many_files",
     agents.EXPERIMENT: "agents",
     streams.EXPERIMENT: "streams",
+    streams.BUSY: "busy_streams",
     standing.START_UP: "start_ups",
     standing.IDLE: "idle_s",
     restore.EXPERIMENT: "restore_mb",
@@ -203,8 +204,8 @@ FULL = Plan(
     finalise=(1_000, 10_000, 100_000),
     finalise_rounds=3,
     many_files=(10_000, 100_000, 1_000_000),
-    agents=(5_000,),
-    streams=(1, 10, 50),
+    agents=(agents.PARTITIONS,),
+    streams=streams.COUNTS,
     idle_s=60,
     start_ups=4,
     restore_mb=restore.MEGABYTES,
@@ -217,6 +218,7 @@ FULL = Plan(
     chain_rounds=3,
     short_epochs=short_epochs.EPOCHS,
     short_epoch_rounds=3,
+    busy_streams=max(streams.COUNTS),
 )
 
 
@@ -290,11 +292,13 @@ def _run(plan: Plan, figures: Figures, tell: Tell, save: Save, until: Budget) ->
     with tempfile.TemporaryDirectory(prefix="spark-ckpt-bench-") as work, far_s3(Path(work) / "far") as s3:
         folder = Path(work)
         for count in plan.agents:
-            alone = partial(agents.run, [count], AGENTS, AGENT_EPOCHS, s3, folder / "agents", figures)
+            alone = partial(agents.run, [count], agents.AGENTS, agents.EPOCHS, s3, folder / "agents", figures)
             parts.run(f"{agents.EXPERIMENT} {count}", agents.EXPERIMENT, alone, partitions=count)
         if plan.streams:
             several = partial(streams.run, plan.streams, STANDING, s3, folder / "streams", figures, tell)
             parts.run(streams.EXPERIMENT, streams.EXPERIMENT, several)
+        if plan.busy_streams:
+            parts.run(streams.BUSY, streams.BUSY, partial(streams.busy, plan.busy_streams, s3, folder / "busy", figures, tell))
         if plan.start_ups:
             fifth = Budget(plan.minutes * 60 / 5)
             start_up = partial(standing.start_up, STANDING, plan.start_ups, s3, folder / "start-up", figures, tell, fifth)

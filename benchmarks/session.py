@@ -114,6 +114,11 @@ class Session:
         """Start a query that goes on."""
         return self._ask(timeout_s + END_S, "keep", workload=work.to_json(), checkpoint=checkpoint, timeout_s=timeout_s)
 
+    def seen(self, checkpoint: str) -> list[dict[str, Any]]:
+        """What the Checkpoints tab knows of a query's stream."""
+        found: list[dict[str, Any]] = self._ask(END_S, "seen", checkpoint=checkpoint)["checkpoints"]
+        return found
+
     @property
     def id(self) -> int:
         """The session of processes that the application is."""

@@ -1,4 +1,4 @@
-"""Several streams in one session: which processes they share, and what each of them adds."""
+"""Several streams in one session: which processes they share, what each of them adds, and what an epoch costs while all of them run."""
 
 from __future__ import annotations
 
@@ -8,20 +8,29 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import processes
+from benchmarks.access_log import between, by_kind
 from benchmarks.epochs import Tell
 from benchmarks.errors import BenchmarkError
 from benchmarks.far_s3 import FarS3
 from benchmarks.figures import Case, Figures
 from benchmarks.session import Session
+from benchmarks.standing import own_processes
 from benchmarks.systems import System, set_up
 from benchmarks.workloads import Workload
 
-EXPERIMENT = "streams"
+EXPERIMENT, BUSY = "streams", "busy streams"
+COUNTS = (1, 10, 50)
 KINDS = {"JVM": "org.apache.spark", **processes.OWN}
 """Processes of an application by a part of their command line. What else it has is Python, and the program that runs the queries."""
-_PARTITIONS, _ROWS = 2, 10
+PARTITIONS, _ROWS = 2, 10
 _QUERY_S = 300.0
 _SETTLE_S = 5.0
+EVERY_S, _WATCHED_S = 20, 120
+"""Of busy streams: each runs an epoch as often, and so long is looked at it."""
+
+
+def case_of(system: System, kind: str, count: int) -> Case:
+    return Case(EXPERIMENT, f"{system.value}: {kind}", 0, count)
 
 
 def run(counts: Sequence[int], systems: Sequence[System], s3: FarS3, folder: Path, figures: Figures, tell: Tell) -> None:
@@ -35,7 +44,7 @@ def run(counts: Sequence[int], systems: Sequence[System], s3: FarS3, folder: Pat
             for count in sorted(set(counts)):
                 tell(f"streams: {system.value}, {count}")
                 for number in range(started, count):
-                    session.keep(Workload("aggregation", _PARTITIONS, _ROWS, trigger_s=3600), f"{setup.locations}/q{number}", _QUERY_S)
+                    session.keep(Workload("aggregation", PARTITIONS, _ROWS, trigger_s=3600), f"{setup.locations}/q{number}", _QUERY_S)
                 started = count
                 time.sleep(_SETTLE_S)
                 _measure(system, session, count, figures)
@@ -46,9 +55,38 @@ def _measure(system: System, session: Session, count: int, figures: Figures) -> 
     if not kinds["JVM"]:
         raise BenchmarkError(f"{system.value}: its JVM could not be found")
     for kind, pids in kinds.items():
-        case = Case(EXPERIMENT, f"{system.value}: {kind}", 0, count)
+        case = case_of(system, kind, count)
         if pids:
             figures.add(case, "processes", [len(pids)])
             figures.add(case, "threads", [sum(len(os.listdir(f"/proc/{pid}/task")) for pid in pids)])
             figures.add(case, "files", [sum(len(os.listdir(f"/proc/{pid}/fd")) for pid in pids)])
             figures.add(case, "memory_bytes", [sum(processes.resident(pid) for pid in pids)])
+
+
+def busy(count: int, s3: FarS3, folder: Path, figures: Figures, tell: Tell) -> None:
+    """So many queries that all go on. `size` of the case is their number. Raises BenchmarkError."""
+    tell(f"busy streams: {count}")
+    setup, case = set_up(System.S3, s3, folder), Case(BUSY, System.S3.value, PARTITIONS, count)
+    with Session(setup, folder) as session:
+        session.hello()
+        places = [f"{setup.locations}/q{number}" for number in range(count)]
+        for place in places:
+            session.keep(Workload("aggregation", PARTITIONS, _ROWS, trigger_s=EVERY_S), place, _QUERY_S)
+        time.sleep(EVERY_S)  # the last one's second epoch
+        begun, length = time.time() * 1000, s3.log.stat().st_size
+        time.sleep(_WATCHED_S)
+        requests = [r for r in between(s3.log, length, s3.log.stat().st_size) if r.bucket == setup.bucket]
+        found = [record for place in places for record in session.seen(place) if record["trigger_timestamp"] >= begun]
+        memory = {name: processes.resident(pid, peak=True) for name, pid in own_processes(session).items()}
+    epochs = sum(r.key.endswith("/_metadata") and r.operation == "PutObject" for r in requests)
+    finished = [record for record in found if record["status"] == "COMPLETED"]
+    if epochs < count or not finished:
+        raise BenchmarkError(f"{count} streams have run {epochs} epochs within {_WATCHED_S} s, and completed {len(finished)} checkpoints")
+    for name, size in memory.items():
+        figures.add(case, f"{name}_memory_bytes", [size])
+    figures.add(case, "requests", [len(requests) / epochs])
+    for kind, number in by_kind(requests).items():
+        figures.add(case, f"{kind.value.lower()}_requests", [number / epochs])
+    figures.add(case, "epochs", [epochs])
+    figures.add(case, "finalise_ms", [record["finalise_duration"] for record in finished])
+    figures.add(case, "end_to_end_ms", [record["end_to_end_duration"] for record in finished])

@@ -81,7 +81,7 @@ def tables(figures: Figures, everything: bool = True) -> list[Table]:
     found += [_epochs(figures, experiment) for experiment in _EPOCH_TITLES]
     found += [_restore(figures), _finalise(figures), _agents(figures), _many_files(figures)]
     found += [start_tables.chain_table(figures), start_tables.short_epochs_table(figures)]
-    found += [_streams(figures), _start_up(figures), _idle(figures), _forks(figures)]
+    found += [_streams(figures), _busy_streams(figures), _start_up(figures), _idle(figures), _forks(figures)]
     found += [_read(figures), _command(figures), _written(figures), _rescaled(figures)]
     return [table for table in found if table.rows]
 
@@ -234,6 +234,18 @@ def _streams(figures: Figures) -> Table:
     rows = [(case.system, f"{case.size}", *spreads(figures, case, *metrics)) for case in cases]
     about = "Queries over two partitions, each of which has run an epoch and waits. Resident memory, shared pages included."
     return Table("Streams in one session", about, ("process", "streams", "processes", "threads", "open files", "memory MB"), rows)
+
+
+def _busy_streams(figures: Figures) -> Table:
+    asked = (("epochs", 1, 0), ("requests", 1, 1), ("get_requests", 1, 1), ("finalise_ms", 1, 0), ("end_to_end_ms", 1, 0))
+    memory = (("coordinator_memory_bytes", 1e-6, 0), ("agent_memory_bytes", 1e-6, 0))
+    rows = [(case.system, f"{case.size}", *spreads(figures, case, *asked, *memory)) for case in figures.cases(streams.BUSY)]
+    about = (
+        f"All run, an epoch of two partitions each every {streams.EVERY_S} s. Requests an epoch, GETs among them: a stream that waits "
+        "looks at its log. Memory: resident at most."
+    )
+    counted = ("epochs", "requests an epoch", "GET", "finalise ms", "end to end ms", "coordinator's memory MB", "agent's")
+    return Table("Streams that run in one session", about, ("system", "streams", *counted), rows)
 
 
 def _many_files(figures: Figures) -> Table:

@@ -9,8 +9,6 @@ from benchmarks.access_log import Kind
 from benchmarks.epochs import PHASE, SPAN, STORED
 from benchmarks.far_s3 import LATENCY_MS
 from benchmarks.figures import Case, Estimate, Figures
-from benchmarks.finalise import EXPERIMENT as FINALISE
-from benchmarks.finalise import GROWN, PART, SAMPLED, YOUNG
 from benchmarks.judging import (
     MB,
     Measure,
@@ -30,6 +28,7 @@ from benchmarks.judging import (
 )
 from benchmarks.restore import EXPERIMENT as RESTORE
 from benchmarks.restore import FILLED, PLAIN
+from benchmarks.size_targets import SIZE_TARGETS
 from benchmarks.standing import IDLE, START_UP
 from benchmarks.start_targets import START_TARGETS
 from benchmarks.state_targets import STATE_TARGETS
@@ -62,10 +61,6 @@ TIMES = (
 """Metrics of a profile, or how their names begin."""
 BYTES, REQUESTED = ("put_bytes", "checkpointed_bytes", STORED), tuple(f"{kind.value.lower()}_requests" for kind in Kind)
 RESTORING = ("first_epoch_ms", "empty_ms", "restore_ms", PHASE, "load_per_store_ms", "first_epoch_", "empty_")
-FINALISING = (
-    *("acks_ms", "acks_cpu_ms", "finalise_ms", "finalise_cpu_ms"),
-    *(SAMPLED, "metadata_bytes", PART, "memory_before_bytes", "memory_bytes"),
-)
 
 
 def _aggregation(system: System, partitions: int, experiment: str = AGGREGATION) -> Case:
@@ -160,24 +155,6 @@ def _agent_at_most(figures: Figures) -> Estimate | str:
     return ""
 
 
-def _finalise(metric: str, partitions: int, handles: int = GROWN) -> Measure:
-    case = Case(FINALISE, "coordinator", partitions, handles)
-    return median_of(metric, case) if metric.endswith("_ms") else exactly(metric, case)
-
-
-def _of_finalise(handles: int) -> Sequence[Target]:
-    """Of a store's first epochs, and of one that has run for long."""
-    each = f"10,000 partitions, {handles} handle{'s' if handles > 1 else ''} each"
-    profile = Profile(FINALISE, ("coordinator",), FINALISING, 10_000, handles, "handles each")
-    size, memory = (_finalise(metric, 10_000, handles) for metric in ("metadata_bytes", "memory_bytes"))
-    return (
-        Target(f"taking in the acknowledgements, {each}", None, _finalise("acks_ms", 10_000, handles), millis),
-        Target(f"finalise, {each}", 250, _finalise("finalise_ms", 10_000, handles), millis, profile=profile),
-        Target(f"_metadata, {each}", MB, size, megabytes, counted=True, profile=profile),
-        Target(f"memory of the coordinator, {each}", 300 * MB, memory, megabytes, counted=True, profile=profile),
-    )
-
-
 LONG_ROWS = 1_000
 _S3_200, _S3_20 = _aggregation(System.S3, 200), _aggregation(System.S3, 20)
 _FLOOR_200, _FLOOR_20 = _aggregation(System.FLOOR, 200), _aggregation(System.FLOOR, 20)
@@ -231,8 +208,8 @@ TARGETS: Sequence[Target] = (
         times,
     ),
     Target(
-        "epoch of one row on s3:// beyond the floor, 20 partitions: 3 round trips",
-        3 * LATENCY_MS,
+        "epoch of one row on s3:// beyond the floor, 20 partitions: 2.5 round trips",
+        2.5 * LATENCY_MS,
         _beyond_floor("epoch_ms", *_SMALL),
         millis,
         profile=_ONE_ROW,
@@ -330,14 +307,7 @@ TARGETS: Sequence[Target] = (
         at_least=True,
         profile=_RESTORED,
     ),
-    *(target for handles in (YOUNG, GROWN) for target in _of_finalise(handles)),
-    Target(
-        "finalise, 100,000 partitions over 10,000: linear",
-        11,
-        ratio_of(_finalise("finalise_ms", 100_000), _finalise("finalise_ms", 10_000)),
-        times,
-        profile=Profile(FINALISE, ("coordinator",), FINALISING, size=GROWN, unit="handles each"),
-    ),
+    *SIZE_TARGETS,
     *(
         Target(f"idle {name}, {what}", limit, exactly(metric, Case(IDLE, name)), show, counted=True, profile=_IDLE)
         for what, metric, limit, show in (("memory", "memory_bytes", 120 * MB, megabytes), ("processor", "cpu_percent", 0.5, percent))

@@ -153,5 +153,5 @@ def test_streams_that_stand_still_end_the_benchmark(monkeypatch: pytest.MonkeyPa
         def seen(self, place: str) -> list[dict[str, Any]]:
             return []
 
-    with pytest.raises(BenchmarkError, match="2 streams have run 2 epochs within .* and completed 0 checkpoints"):
+    with pytest.raises(BenchmarkError, match=r"2 streams have run 2 epochs within .* and completed 0 checkpoints"):
         watched(monkeypatch, tmp_path, Idle, 2)

@@ -307,6 +307,18 @@ TARGETS: Sequence[Target] = (
         at_least=True,
         profile=_RESTORED,
     ),
+    *(
+        Target(
+            f"epoch on s3:// with {name} as Spark has it, over one as the plugin sets it, {n} partitions",
+            1.1 if n == 200 else None,
+            ratio_of(_epoch(_aggregation(system, n, SETTINGS)), _epoch(_aggregation(System.S3, n, SETTINGS))),
+            times,
+            at_least=True,
+            profile=_epochs_of(System.S3, System.S3_VALIDATES, System.S3_BYPASSES, partitions=n, experiment=SETTINGS),
+        )
+        for n in (200, 20)
+        for name, system in (("commitValidation", System.S3_VALIDATES), ("bypassMergeThreshold", System.S3_BYPASSES))
+    ),
     *SIZE_TARGETS,
     *(
         Target(f"idle {name}, {what}", limit, exactly(metric, Case(IDLE, name)), show, counted=True, profile=_IDLE)

@@ -236,6 +236,18 @@ def test_an_estimate_is_narrower_with_more_values() -> None:
     assert Estimate(4, 2, 6).beyond(Estimate(2, 1, 4)) == Estimate(2, -2, 5)
 
 
+def test_a_suggested_setting_has_to_carry_a_tenth() -> None:
+    found = Figures(ABOUT)
+    for system, ms in ((System.S3, 1000), (System.S3_VALIDATES, 1090), (System.S3_BYPASSES, 1300)):
+        for partitions in (20, 200):
+            found.add(case(system, partitions, experiment="settings"), "epoch_ms", [ms] * 9)
+    in_rounds(found)
+    what = "epoch on s3:// with {} as Spark has it, over one as the plugin sets it, {} partitions"
+    assert verdict(found, what.format("commitValidation", 200)) == ("1.09 x", Met.NO)
+    assert verdict(found, what.format("bypassMergeThreshold", 200)) == ("1.30 x", Met.YES)
+    assert verdict(found, what.format("commitValidation", 20)) == ("1.09 x", Met.OPEN)
+
+
 def test_no_target_is_met_by_nothing() -> None:
     assert {v.met for v in verdicts(Figures())} == {Met.OPEN}
     assert len({t.what for t in TARGETS}) == len(TARGETS)

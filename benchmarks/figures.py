@@ -13,7 +13,9 @@ from typing import Any
 from benchmarks import sittings
 from benchmarks.sittings import Sitting
 
-ONCE_A_ROUND = frozenset({"start_ms", "first_epoch_ms", "empty_ms", "restore_ms", "read_ms", "write_ms", "command_ms", "memory_bytes"})
+ONCE_A_ROUND = frozenset(
+    ("start_ms", "first_epoch_ms", "empty_ms", "restore_ms", "restart_ms", "read_ms", "write_ms", "command_ms", "memory_bytes")
+)
 """Metrics of which each round adds one value: by them a case's rounds are counted."""
 
 

@@ -1,10 +1,12 @@
 """`python -m benchmarks.job`: one Spark application that runs queries as it is told, JSON lines over stdin and stdout (as docs/pipes.md).
 
-    hello  conf                                                   -> session_ms, settings
+    hello  conf                                                   -> session_ms, context_ms, ready_ms, settings
     turn   workload, checkpoint, warm, warm_s, epochs, seconds, timeout_s, log, told -> start_ms, warm, progress, marks, checkpoints
-    keep   workload, checkpoint, timeout_s                      -> start_ms; the query goes on until the application ends
-    seen   checkpoint                                           -> checkpoints: what the Checkpoints tab knows
+    keep   workload, checkpoint, timeout_s -> start_ms, began_ms, thread_ms, progress; the query goes on until the application ends
+    seen   checkpoint                                           -> checkpoints, restored_ms: what the Checkpoints tab knows
 
+`context_ms`, `ready_ms`, `began_ms`, `thread_ms`: when Spark's context began, when the session was there, when a query was started, and
+when it had been analysed and its own thread began.
 `settings` are all those that the application runs with, its own and what a plugin made.
 `start_ms` is from the query's start to the end of its first epoch. The query warms up for at least `warm` epochs and `warm_s` seconds,
 `warm` of the answer tells how many epochs that were, and goes on for at least `epochs` and `seconds`. `progress` is that of the first
@@ -21,6 +23,7 @@ import time
 import urllib.parse
 import urllib.request
 from collections.abc import Collection, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +37,9 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 
+LEVEL = "spark.log.level"
+
+
 class Epochs:
     """What the listener has seen of the query in hand. Called in py4j's thread, waited for in the main thread."""
 
@@ -41,6 +47,7 @@ class Epochs:
         self._changed = threading.Condition()
         self._log = log
         self._past = past
+        self.thread_ms = 0.0
         self.progress: list[dict[str, Any]] = []
         self.marks: list[dict[str, Any]] = []
         self.ended = False
@@ -86,11 +93,16 @@ class Application:
             builder = builder.config(key, value)
         self._spark = builder.getOrCreate()
         session_ms = (time.monotonic() - began) * 1000
-        self._spark.sparkContext.setLogLevel("WARN")
+        ready_ms = time.time() * 1000
+        for level in ("WARN", message["conf"].get(LEVEL, "WARN")):  # in a shell Spark shows no INFO before another level was set
+            self._spark.sparkContext.setLogLevel(level)
         application = self
 
         class Listener(StreamingQueryListener):
-            def onQueryStarted(self, event: Any) -> None: ...  # noqa: N802
+            def onQueryStarted(self, event: Any) -> None:  # noqa: N802
+                if application._epochs is not None:
+                    application._epochs.thread_ms = datetime.fromisoformat(event.timestamp).timestamp() * 1000
+
             def onQueryIdle(self, event: Any) -> None: ...  # noqa: N802
 
             def onQueryProgress(self, event: Any) -> None:  # noqa: N802
@@ -102,7 +114,9 @@ class Application:
                     application._epochs.end(str(event.runId))
 
         self._spark.streams.addListener(Listener())
-        return {"session_ms": session_ms, "settings": dict(self._spark.sparkContext.getConf().getAll())}
+        context = self._spark.sparkContext
+        times = {"session_ms": session_ms, "context_ms": context.startTime, "ready_ms": ready_ms}
+        return {**times, "settings": dict(context.getConf().getAll())}
 
     def turn(self, message: Message) -> Mapping[str, Any]:
         query, epochs, began = self._start(message)
@@ -127,10 +141,13 @@ class Application:
     def keep(self, message: Message) -> Mapping[str, Any]:
         query, epochs, began = self._start(message)
         self._run(query, epochs, 1, began / 1000, began / 1000 + float(message["timeout_s"]))
-        return {"start_ms": epochs.marks[0]["at_ms"] - began}
+        times = {"start_ms": epochs.marks[0]["at_ms"] - began, "began_ms": began, "thread_ms": epochs.thread_ms}
+        return {**times, "progress": epochs.progress[:1]}
 
     def seen(self, message: Message) -> Mapping[str, Any]:
-        return {"checkpoints": self._checkpoints(str(message["checkpoint"]))}
+        root = str(message["checkpoint"])
+        restored = (self._tab(root, "") or {"latest": {}})["latest"].get("restored")
+        return {"checkpoints": self._checkpoints(root), "restored_ms": restored and restored["restore_timestamp"]}
 
     def stop(self) -> None:
         if self._spark is not None:
@@ -167,19 +184,19 @@ class Application:
         return len(epochs.progress)
 
     def _checkpoints(self, root: str) -> list[dict[str, Any]]:
-        """What the Checkpoints tab knows of a stream; nothing where there is no such tab."""
+        overview = self._tab(root, "")
+        return [self._tab(root, f"details/{record['id']}") or {} for record in overview["history"]] if overview else []
+
+    def _tab(self, root: str, path: str) -> dict[str, Any] | None:
+        """What the Checkpoints tab tells of a stream; None where there is no such tab."""
         assert self._spark is not None
         url = self._spark.sparkContext.uiWebUrl
         if url is None or not self._spark.conf.get("spark.plugins", ""):
-            return []
+            return None
         location = urllib.parse.quote(f"file:{root.removeprefix('file://')}")
-
-        def asked(path: str) -> dict[str, Any]:
-            with urllib.request.urlopen(f"{url}/checkpoints/json/{path}?query={location}", timeout=30) as answer:
-                found: dict[str, Any] = json.loads(answer.read())
-                return found
-
-        return [asked(f"details/{record['id']}") for record in asked("")["history"]]
+        with urllib.request.urlopen(f"{url}/checkpoints/json/{path}?query={location}", timeout=30) as answer:
+            found: dict[str, Any] = json.loads(answer.read())
+            return found
 
 
 def main() -> None:

@@ -59,6 +59,9 @@ This page compares an epoch with spark-ckpt to an epoch of stock Spark: how long
 - **Kafka** is a real broker of one node on the same machine. Its topic is filled before anybody reads it. With spark-ckpt a consumer group
   follows the checkpoints (`spark.ckpt.kafka.group`), so that its commits are part of what is measured; the floor has no group.
 - **Restore** is told twice: the first epoch on a fresh machine with the JVM running, less the same on an empty state; and as it is.
+- **A restart in pieces** is told by what can be seen of it: the times of Spark's context, of its session and of the first epoch's phases,
+  what the Checkpoints tab and the application's log say, and when the files in `checkpointLocation` were written. The application before
+  was killed while its query waited. `python -m benchmarks restart-pieces --gigabytes 10` does the same with more state.
 - **Long chains** are filled anew for each round, without any full snapshot: a start may end the chains that it has loaded.
 - **Short epochs** run as fast as they come, in a stream that is restarted early and late in its life. Once the same epochs are run by one
   application without full snapshots, to compare the bytes.
@@ -68,7 +71,8 @@ This page compares an epoch with spark-ckpt to an epoch of stock Spark: how long
   store, however small: the time for a GiB holds for about as much state in as many partitions.
 
 ## Not covered
-- **Several executors**: `local[2]` is one. With two, in processes of their own, only requests are counted, in the full form.
+- **Several executors**: `local[2]` is one. With two, in processes of their own, requests are counted, and a start from long chains is
+  measured, in the full form.
 - **Bounds on an agent's memory under load**: the page tells what it took. There is no limit in bytes to compare that with.
 
 ## Targets that cannot be met, or hardly

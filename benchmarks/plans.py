@@ -10,7 +10,20 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from benchmarks import agents, chains, edits, epochs, finalise, many_files, restore, short_epochs, standing, states, streams
+from benchmarks import (
+    agents,
+    chains,
+    edits,
+    epochs,
+    finalise,
+    many_files,
+    restart_pieces,
+    restore,
+    short_epochs,
+    standing,
+    states,
+    streams,
+)
 from benchmarks.budget import Budget
 from benchmarks.epochs import Save, Tell, Turns
 from benchmarks.far_s3 import far_s3
@@ -27,6 +40,7 @@ STANDING = (System.STOCK_LOCAL, System.S3)
 """For what is not about epochs: start-up, forks, several streams."""
 RESTORED = (System.S3, System.SAME_TUNED)
 CHAINED = (System.S3, System.S3_CLUSTER)
+PIECES = (System.S3, System.SAME_LOCAL, System.SAME_TUNED)
 _SUGGESTED = (
     (System.SAME_LOCAL, System.LOCAL_VALIDATES, System.LOCAL_BYPASSES),
     (System.S3, System.S3_VALIDATES, System.S3_BYPASSES),
@@ -70,6 +84,8 @@ class Plan:
     short_epochs: int = 0
     short_epoch_rounds: int = 0
     busy_streams: int = 0
+    pieces_mb: Sequence[int] = ()
+    pieces_rounds: int = 0
 
     @property
     def experiments(self) -> frozenset[str]:
@@ -81,7 +97,8 @@ class Plan:
     @property
     def parts(self) -> Sequence[str]:
         """Names of all that is measured one after the other."""
-        several = {name: getattr(self, _WANTED[name]) for name in (finalise.EXPERIMENT, many_files.EXPERIMENT, agents.EXPERIMENT)}
+        names = (finalise.EXPERIMENT, many_files.EXPERIMENT, agents.EXPERIMENT, restart_pieces.EXPERIMENT)
+        several = {name: getattr(self, _WANTED[name]) for name in names}
         return (
             *(f"{name} {count}" for name, counts in several.items() for count in counts),
             *(turns.part for group in self.groups for turns in group),
@@ -96,7 +113,7 @@ class Plan:
     def limited(self, rounds: int) -> Plan:
         """The same with at most so many rounds of each workload."""
         groups = [[replace(turns, rounds=min(turns.rounds, rounds)) for turns in group] for group in self.groups]
-        several = ("finalise_rounds", "restore_rounds", "state_rounds", "chain_rounds", "short_epoch_rounds")
+        several = ("finalise_rounds", "restore_rounds", "state_rounds", "chain_rounds", "short_epoch_rounds", "pieces_rounds")
         return replace(self, groups=groups, **{name: min(rounds, getattr(self, name)) for name in several})
 
 
@@ -109,6 +126,7 @@ _WANTED = {
     standing.START_UP: "start_ups",
     standing.IDLE: "idle_s",
     restore.EXPERIMENT: "restore_mb",
+    restart_pieces.EXPERIMENT: "pieces_mb",
     chains.EXPERIMENT: "chain_rounds",
     short_epochs.EXPERIMENT: "short_epochs",
     standing.FORKS: "fork_epochs",
@@ -219,6 +237,8 @@ FULL = Plan(
     short_epochs=short_epochs.EPOCHS,
     short_epoch_rounds=3,
     busy_streams=max(streams.COUNTS),
+    pieces_mb=restart_pieces.SIZES,
+    pieces_rounds=3,
 )
 
 
@@ -242,9 +262,9 @@ class _Parts:
             self._figures.finish(name, experiment, rounds)
             self._save()
 
-    def run_rounds(self, name: str, experiment: str, measure: Callable[[], None], rounds: int) -> None:
+    def run_rounds(self, name: str, experiment: str, measure: Callable[[], None], rounds: int, **setting: int) -> None:
         """`measure` itself records and saves each of the rounds that are still missing."""
-        if self._figures.parts.get(name, 0) < rounds and self._begin(name, experiment):
+        if self._figures.parts.get(name, 0) < rounds and self._begin(name, experiment, **setting):
             measure()
 
     def _begin(self, name: str, experiment: str, **setting: int) -> bool:
@@ -310,6 +330,9 @@ def _run(plan: Plan, figures: Figures, tell: Tell, save: Save, until: Budget) ->
         if plan.restore_mb:
             restored = partial(restore.run, plan.restore_mb, RESTORED, plan.restore_rounds, s3, folder / "restore", figures, tell, save)
             parts.run_rounds(restore.EXPERIMENT, restore.EXPERIMENT, restored, plan.restore_rounds)
+        for size in plan.pieces_mb:
+            restarted = partial(restart_pieces.run, size, PIECES, plan.pieces_rounds, s3, folder / f"pieces-{size}", figures, tell, save)
+            parts.run_rounds(restart_pieces.part(size), restart_pieces.EXPERIMENT, restarted, plan.pieces_rounds, size=size)
         if plan.chain_rounds:
             lengths = (chains.PARTITIONS, chains.EPOCHS, plan.chain_rounds)
             chained = partial(chains.run, CHAINED, *lengths, s3, folder / "chains", figures, tell, save)

@@ -44,7 +44,7 @@ def run(
     The state is not kept for another run: one that goes on fills anew. Raises BenchmarkError.
     """
     figures.forget(lambda case: case.experiment == FILLED)
-    setups = [_fill(system, megabytes, s3, folder / system.name.lower(), figures, tell) for system in systems]
+    setups = [fill(system, megabytes, s3, folder / system.name.lower(), figures, tell) for system in systems]
     ours = next(setup for setup in setups if setup.system is System.S3)
     for number in range(figures.parts.get(EXPERIMENT, 0), rounds):
         ranges = _ranges(s3, ours.bucket)  # each start goes on, and stores what the next one reads
@@ -56,26 +56,38 @@ def run(
         save()
 
 
-def _fill(system: System, megabytes: int, s3: FarS3, folder: Path, figures: Figures, tell: Tell) -> Setup:
-    """Keep the state, forget the machine: what is left is in S3."""
+def fill(
+    system: System, megabytes: int, s3: FarS3, folder: Path, figures: Figures, tell: Tell, more: Mapping[str, str] | None = None
+) -> Setup:
+    """Keep the state, forget the machine: what is left is in S3, or in a stock `checkpointLocation` on the disk. `more` settings win."""
     tell(f"restore: {system.value} fills {megabytes} MB")
-    setup = set_up(system, s3, folder, _SNAPSHOTS)
+    setup = set_up(system, s3, folder, {**_SNAPSHOTS, **(more or {})})
     rows = megabytes * 1000 // FILL_EPOCHS
     case = Case(FILLED, system.value, PARTITIONS, megabytes)
     with Session(setup, folder) as session:
         session.hello()
         location = f"{setup.locations}/q"
-        filling = Workload("large", PARTITIONS, rows, trigger_s=_PAUSE_S)
-        answer = session.turn(filling, location, warm=1, epochs=FILL_EPOCHS, timeout_s=_FILL_S)
-        gather_epochs(figures, case, answer["progress"][1:])
-        gather_checkpoints(figures, case, answer["checkpoints"], {int(p["batchId"]) for p in answer["progress"][1:]})
+        if megabytes:
+            filling = Workload(query_of(megabytes), PARTITIONS, rows, trigger_s=_PAUSE_S)
+            answer = session.turn(filling, location, warm=1, epochs=FILL_EPOCHS, timeout_s=_FILL_S)
+            gather_epochs(figures, case, answer["progress"][1:])
+            gather_checkpoints(figures, case, answer["checkpoints"], {int(p["batchId"]) for p in answer["progress"][1:]})
         # The epoch that was in hand is run again, and one small one: the next start finds nothing to make up for.
-        session.turn(Workload("large", PARTITIONS, SMALL_ROWS, once=True), location, warm=0, epochs=1, timeout_s=_FILL_S)
+        session.turn(small(megabytes, once=True), location, warm=0, epochs=1, timeout_s=_FILL_S)
         if not system.stock:
             for name, pid in own_processes(session).items():
                 figures.add(Case(FILLED, name, PARTITIONS, megabytes), "peak_memory_bytes", [resident(pid, peak=True)])
-    shutil.rmtree(folder)
+    setup.lose_disk()
     return setup
+
+
+def query_of(megabytes: int) -> str:
+    return "large" if megabytes <= MEGABYTES else "huge"
+
+
+def small(megabytes: int, once: bool = False, trigger_s: int = 0) -> Workload:
+    """An epoch of few rows, of the query that has so much state."""
+    return Workload(query_of(megabytes), PARTITIONS, SMALL_ROWS if megabytes else 1, once=once, trigger_s=trigger_s)
 
 
 def _restore(setup: Setup, megabytes: int, number: int, s3: FarS3, folder: Path, figures: Figures, tell: Tell) -> None:
@@ -86,8 +98,7 @@ def _restore(setup: Setup, megabytes: int, number: int, s3: FarS3, folder: Path,
         before = s3.brought()
         with Session(setup.on_new_machine(folder), folder) as session:
             session.hello()
-            small = Workload("large", PARTITIONS, SMALL_ROWS)
-            answer = session.turn(small, location, warm=0, epochs=1, timeout_s=_RESTORE_S)
+            answer = session.turn(small(megabytes), location, warm=0, epochs=1, timeout_s=_RESTORE_S)
         figures.add(case, metric, [answer["start_ms"]])
         what = metric.removesuffix("_ms")
         figures.add(case, f"{what}_read_bytes", [s3.brought() - before])
@@ -95,14 +106,19 @@ def _restore(setup: Setup, megabytes: int, number: int, s3: FarS3, folder: Path,
             figures.add(case, f"{PHASE}{what}_{phase}_ms", [ms])
         for name in ("all", *OWN):
             figures.add(case, f"{what}_{name}_cpu_ms", [answer["marks"][0]["cpu_ms"][name]])
-        loaded = answer["progress"][0]["stateOperators"][0]
         if metric == "first_epoch_ms":
-            if loaded["numRowsTotal"] < megabytes * 900:
-                raise BenchmarkError(f"{setup.system.value} restored {loaded['numRowsTotal']} keys of {megabytes * 1000}")
-            figures.add(case, "load_per_store_ms", [loaded["customMetrics"].get("rocksdbLoadLatencyMs", 0) / PARTITIONS])
+            figures.add(case, "load_per_store_ms", [loaded_ms(setup.system, megabytes, answer["progress"][0]) / PARTITIONS])
         shutil.rmtree(folder)
     first, empty = figures.values(case, "first_epoch_ms")[-1], figures.values(case, "empty_ms")[-1]
     figures.add(case, "restore_ms", [first - empty])
+
+
+def loaded_ms(system: System, megabytes: int, progress: Mapping[str, Any]) -> float:
+    """How long the engine has loaded, all stores together. Raises BenchmarkError where the state was not there."""
+    loaded = progress["stateOperators"][0]
+    if loaded["numRowsTotal"] < megabytes * 900:
+        raise BenchmarkError(f"{system.value} restored {loaded['numRowsTotal']} keys of {megabytes * 1000}")
+    return float(loaded["customMetrics"].get("rocksdbLoadLatencyMs", 0))
 
 
 _Range = tuple[str, int, int]

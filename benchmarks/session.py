@@ -33,10 +33,13 @@ class Session:
 
     def __init__(self, setup: Setup, folder: Path, around: Sequence[str] = ()) -> None:
         self.setup = setup
-        self._log = folder / "application.log"
+        self.log = folder / "application.log"
+        self.spawned_ms = time.time() * 1000
+        self.context_ms = self.ready_ms = 0.0
+        """When its process was begun, when its Spark context was, and when its session was there; milliseconds since 1970."""
         here = {"SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
         environment = {**os.environ, **ENV, **here, **setup.environment}
-        with self._log.open("ab") as log:
+        with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 [*around, sys.executable, "-m", "benchmarks.job"],
                 stdin=subprocess.PIPE,
@@ -61,6 +64,7 @@ class Session:
         """Make the Spark session; milliseconds that took. Raises BenchmarkError, also where stock Spark does not have its settings."""
         answer = self._ask(START_S, "hello", conf=dict(self.setup.conf))
         check_settings(self.setup, answer["settings"])
+        self.context_ms, self.ready_ms = float(answer["context_ms"]), float(answer["ready_ms"])
         return float(answer["session_ms"])
 
     def pause(self) -> None:
@@ -114,10 +118,13 @@ class Session:
         """Start a query that goes on."""
         return self._ask(timeout_s + END_S, "keep", workload=work.to_json(), checkpoint=checkpoint, timeout_s=timeout_s)
 
-    def seen(self, checkpoint: str) -> list[dict[str, Any]]:
+    def seen(self, checkpoint: str) -> dict[str, Any]:
         """What the Checkpoints tab knows of a query's stream."""
-        found: list[dict[str, Any]] = self._ask(END_S, "seen", checkpoint=checkpoint)["checkpoints"]
-        return found
+        return self._ask(END_S, "seen", checkpoint=checkpoint)
+
+    def kill(self) -> None:
+        """The application and all it has started, at once."""
+        processes.tell_session(self.id, signal.SIGKILL)
 
     @property
     def id(self) -> int:
@@ -169,4 +176,4 @@ class Session:
         self._answers.put(None)
 
     def _tail(self, lines: int = 30) -> str:
-        return "\n".join(self._log.read_text(errors="replace").splitlines()[-lines:])
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])

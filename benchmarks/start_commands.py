@@ -7,7 +7,9 @@ from pathlib import Path
 
 import click
 
-from benchmarks import chains, plans, restore, short_epochs, standing
+from benchmarks import chains, plans, restart_pieces, restore, short_epochs, standing
+from benchmarks.far_s3 import FarS3
+from benchmarks.figures import Figures
 from benchmarks.measuring import NAMES, json_option, measure, rounds_option, systems_of, systems_option, tell
 from benchmarks.systems import System
 
@@ -43,6 +45,27 @@ def one_short_epochs(count: int, rounds: int, out: Path | None) -> None:
     measure(out, lambda s3, folder, figures: short_epochs.run(count, rounds, s3, folder, figures, tell))
 
 
+@click.command("restart-pieces")
+@click.option(
+    "--gigabytes",
+    type=click.IntRange(0, 10),
+    multiple=True,
+    default=[size // 1000 for size in restart_pieces.SIZES],
+    show_default=True,
+    help="Of state; 0: one row. May be given several times.",
+)
+@rounds_option
+@json_option
+def one_restart_pieces(gigabytes: Sequence[int], rounds: int, out: Path | None) -> None:
+    """A restart after a kill until its first epoch is committed, in pieces: this on S3, beside stock on the local disk and on S3A."""
+
+    def restarted(s3: FarS3, folder: Path, figures: Figures) -> None:
+        for size in gigabytes:
+            restart_pieces.run(size * 1000, plans.PIECES, rounds, s3, folder / str(size), figures, tell)
+
+    measure(out, restarted)
+
+
 @click.command("start-up")
 @systems_option
 @rounds_option
@@ -52,4 +75,4 @@ def one_start_up(chosen: Sequence[str], rounds: int, out: Path | None) -> None:
     measure(out, lambda s3, folder, figures: standing.start_up(systems_of(chosen), rounds, s3, folder, figures, tell))
 
 
-COMMANDS: Sequence[click.Command] = (one_restore, one_chains, one_short_epochs, one_start_up)
+COMMANDS: Sequence[click.Command] = (one_restore, one_restart_pieces, one_chains, one_short_epochs, one_start_up)

@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
-from benchmarks import chains, short_epochs
+from benchmarks import chains, restart_pieces, short_epochs
 from benchmarks.cells import Table, spreads
 from benchmarks.figures import Figures
+
+
+def pieces_table(figures: Figures) -> Table:
+    cases = sorted(figures.cases(restart_pieces.EXPERIMENT), key=lambda case: case.size)
+    metrics = tuple((f"{name}_ms", 1.0, 0) for name in (*restart_pieces.PIECES, "restart"))
+    rows = [(case.system, f"{case.size:,}", f"{figures.rounds(case)}", *spreads(figures, case, *metrics)) for case in cases]
+    about = (
+        "From a new process, after a kill, to the end of the first epoch, on a machine that has no file of the one before; stock on the "
+        "local disk finds its own. JVM: until Spark's context begins, the Python that starts it included. Query: its analysis by Spark. "
+        "Claim: until the coordinator has claimed the stream and read its checkpoint. Files: until those of the driver are in the folder. "
+        "Plan: until the first epoch's tasks begin. Fetch and load: how long they waited for the files of their stores, and for the engine "
+        "that opens them, over two processors. Of stock Spark plan holds what it reads of its logs, and load what it fetches: nobody can "
+        "see these apart."
+    )
+    columns = ("system", "MB of state", "rounds", "JVM ms", "session", "query", "claim", "files", "plan", "fetch", "load", "epoch", "all")
+    return Table("A restart in pieces", about, columns, rows)
 
 
 def chain_table(figures: Figures) -> Table:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from benchmarks import chains, restore, short_epochs
+from benchmarks import chains, restart_pieces, restore, short_epochs
 from benchmarks.figures import Case, Estimate, Figures
 from benchmarks.judging import Measure, Profile, Target, count, exactly, median_of, millis, ratio_of, times
 from benchmarks.systems import EXECUTORS, System
@@ -25,6 +25,13 @@ _STARTING = Profile(
     chains.EPOCHS,
     unit="changelogs",
     kind="starts",
+)
+_RESTARTING = Profile(
+    restart_pieces.EXPERIMENT,
+    tuple(system.value for system in (System.S3, System.SAME_LOCAL, System.SAME_TUNED)),
+    tuple(f"{name}_ms" for name in (*restart_pieces.PIECES, "restart")),
+    restore.PARTITIONS,
+    unit="MB",
 )
 _RESTORING = Profile(
     restore.EXPERIMENT, (_RESTORED.system,), ("first_epoch_read_bytes", "empty_read_bytes", "state_bytes"), kind="bytes"
@@ -49,12 +56,33 @@ def _read(case: Case, executors: int) -> Measure:
     return measure
 
 
+def _piece(name: str, megabytes: int) -> Measure:
+    """Its part of a restart."""
+    case = Case(restart_pieces.EXPERIMENT, System.S3.value, restore.PARTITIONS, megabytes)
+    return ratio_of(median_of(f"{name}_ms", case), median_of("restart_ms", case))
+
+
+def _percent(part: float) -> str:
+    return f"{100 * part:.1f} %"
+
+
+def _of_a_restart(megabytes: int) -> Sequence[Target]:
+    """What is ours of it. Without state nothing is fetched that takes time; with much the fetch is as long as the bytes are many."""
+    state = f"{megabytes:,} MB of state" if megabytes else "no state"
+    profile = replace(_RESTARTING, size=megabytes)
+    return [
+        Target(f"{name} of a restart with {state}", limit, _piece(name, megabytes), _percent, profile=profile)
+        for name, limit in (("claim", 0.1), ("files", 0.1), ("fetch", None if megabytes else 0.1))
+    ]
+
+
 def _flat(metric: str) -> Measure:
     """Late over early."""
     return ratio_of(*(median_of(f"{when}_{metric}", _SHORT) for when in ("late", "early")))
 
 
 START_TARGETS: Sequence[Target] = (
+    *(target for megabytes in restart_pieces.SIZES for target in _of_a_restart(megabytes)),
     Target(f"requests of a start from {_LENGTH}", 250, exactly(f"{chains.CHAIN}_requests", _CHAIN), count, counted=True, profile=_STARTING),
     Target("the same start beyond one on nothing", 3000, median_of("beyond_ms", _CHAIN), millis, profile=_STARTING),
     Target("bytes that it reads over those of its state: each once", 1.1, _read(_CHAIN, 1), times, counted=True, profile=_STARTING),

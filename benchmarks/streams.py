@@ -76,7 +76,7 @@ def busy(count: int, s3: FarS3, folder: Path, figures: Figures, tell: Tell) -> N
         begun, length = time.time() * 1000, s3.log.stat().st_size
         time.sleep(_WATCHED_S)
         requests = [r for r in between(s3.log, length, s3.log.stat().st_size) if r.bucket == setup.bucket]
-        found = [record for place in places for record in session.seen(place) if record["trigger_timestamp"] >= begun]
+        found = [record for place in places for record in session.seen(place)["checkpoints"] if record["trigger_timestamp"] >= begun]
         memory = {name: processes.resident(pid, peak=True) for name, pid in own_processes(session).items()}
     epochs = sum(r.key.endswith("/_metadata") and r.operation == "PutObject" for r in requests)
     finished = [record for record in found if record["status"] == "COMPLETED"]

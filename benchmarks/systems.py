@@ -95,11 +95,15 @@ class Setup:
     bucket: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
 
-    def on_new_machine(self, folder: Path, more: Mapping[str, str] | None = None) -> Setup:
-        """The same with an empty disk, in `folder`; `more` settings win. A state that lies on the old one's disk alone stays there."""
+    def lose_disk(self) -> None:
+        """What a new machine does not have goes. A state that lies on the disk alone stays."""
         shutil.rmtree(self.conf["spark.local.dir"], ignore_errors=True)
         if self.bucket and self.locations.startswith("file:"):
             shutil.rmtree(self.locations.removeprefix("file://"), ignore_errors=True)
+
+    def on_new_machine(self, folder: Path, more: Mapping[str, str] | None = None) -> Setup:
+        """The same with an empty disk, in `folder`, and what was on the old one lost; `more` settings win."""
+        self.lose_disk()
         folder.mkdir(parents=True)
         return replace(self, conf={**self.conf, "spark.local.dir": str(folder / "local"), **(more or {})})
 

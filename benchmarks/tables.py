@@ -80,7 +80,7 @@ def tables(figures: Figures, everything: bool = True) -> list[Table]:
     found = [targets_table(figures, everything), _recorded(figures), *profiles(figures)]
     found += [_epochs(figures, experiment) for experiment in _EPOCH_TITLES]
     found += [_restore(figures), _finalise(figures), _agents(figures), _many_files(figures)]
-    found += [start_tables.chain_table(figures), start_tables.short_epochs_table(figures)]
+    found += [start_tables.pieces_table(figures), start_tables.chain_table(figures), start_tables.short_epochs_table(figures)]
     found += [_streams(figures), _busy_streams(figures), _start_up(figures), _idle(figures), _forks(figures)]
     found += [_read(figures), _command(figures), _written(figures), _rescaled(figures)]
     return [table for table in found if table.rows]

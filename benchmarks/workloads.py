@@ -16,7 +16,7 @@ KEYS = 100_000
 _MIX = 7919
 PAYLOAD_WORDS = 128
 """Long integers in a value of LARGE: 1 KiB that no codec makes smaller."""
-LARGE_KEYS = 1_000_000
+LARGE_KEYS, HUGE_KEYS = 1_000_000, 10_000_000
 FEW_KEYS = 1000
 TOPIC, SERVERS = "numbers", "spark.benchmark.kafka"
 """The topic that `benchmarks.topic` fills, and the setting in which an application finds its broker."""
@@ -79,10 +79,19 @@ def join(spark: SparkSession, rows: int) -> DataFrame:
 
 def large(spark: SparkSession, rows: int) -> DataFrame:
     """1 KiB of state per key, a million keys: 1 GB once every key was seen."""
+    return _of_size(spark, rows, LARGE_KEYS)
+
+
+def huge(spark: SparkSession, rows: int) -> DataFrame:
+    """The same with ten million keys."""
+    return _of_size(spark, rows, HUGE_KEYS)
+
+
+def _of_size(spark: SparkSession, rows: int, keys: int) -> DataFrame:
     from pyspark.sql import functions as F
 
     words = F.array([F.xxhash64("value", F.lit(i)) for i in range(PAYLOAD_WORDS)])
-    return _rate(spark, rows).groupBy((F.col("value") % LARGE_KEYS).alias("k")).agg(F.max(words))
+    return _rate(spark, rows).groupBy((F.col("value") % keys).alias("k")).agg(F.max(words))
 
 
 QUERIES: Mapping[str, Callable[[SparkSession, int], DataFrame]] = {
@@ -91,6 +100,7 @@ QUERIES: Mapping[str, Callable[[SparkSession, int], DataFrame]] = {
     "kafka": kafka,
     "join": join,
     "large": large,
+    "huge": huge,
 }
-OUTPUT = {"aggregation": "update", "narrow": "update", "kafka": "update", "join": "append", "large": "update"}
+OUTPUT = {name: "append" if name == "join" else "update" for name in QUERIES}
 FROM_KAFKA = frozenset({"kafka"})

@@ -176,9 +176,10 @@ class BarrierRocksDB(store: StoreFolder, parts: EngineParts) extends HookedRocks
   private def isLoaded(version: Long, uid: Option[String]): Boolean = loadedVersion == version && loadedStateStoreCkptId == uid
 
   private def fetch(at: Barrier, version: Long, uid: String): Unit = {
+    val began = System.nanoTime()
     val answer = ExecutorSide.fetch(at, about("fetch", at, version, uid))
     logInfo(s"fetched version $version of ${parts.loggingId} from ${at.stream}: ${answer.get("files").asLong()} files, ${answer.get("bytes").asLong()} bytes; " +
-      s"${answer.get("linked").asLong()} files were on this machine")
+      s"${answer.get("linked").asLong()} files were on this machine, in ${(System.nanoTime() - began) / 1000000} ms")
   }
 
   private def barrier(): Barrier =

@@ -86,11 +86,11 @@ class Running:
     def keep(self, work: object, place: str, timeout_s: float) -> None:
         self.places.append(place)
 
-    def seen(self, place: str) -> list[dict[str, Any]]:
+    def seen(self, place: str) -> dict[str, Any]:
         now = time.time() * 1000
         old = {"trigger_timestamp": now - 1e6, "status": "COMPLETED", "finalise_duration": 900, "end_to_end_duration": 900}
         new = {**old, "trigger_timestamp": now + 1000, "finalise_duration": 30, "end_to_end_duration": 200}
-        return [old, new, {**new, "status": "IN_PROGRESS"}]
+        return {"checkpoints": [old, new, {**new, "status": "IN_PROGRESS"}]}
 
 
 class OneBucket(FarS3):
@@ -150,8 +150,8 @@ def test_streams_that_run_are_counted_while_they_are_watched(monkeypatch: pytest
 
 def test_streams_that_stand_still_end_the_benchmark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     class Idle(Running):
-        def seen(self, place: str) -> list[dict[str, Any]]:
-            return []
+        def seen(self, place: str) -> dict[str, Any]:
+            return {"checkpoints": []}
 
     with pytest.raises(BenchmarkError, match=r"2 streams have run 2 epochs within .* and completed 0 checkpoints"):
         watched(monkeypatch, tmp_path, Idle, 2)

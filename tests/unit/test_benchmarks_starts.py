@@ -188,7 +188,7 @@ def test_short_epochs_are_restarted_early_and_late_and_run_once_without_full_sna
 def test_plain_reads_of_each_round_are_of_what_that_round_restores(monkeypatch: pytest.MonkeyPatch, s3: PlayedS3, tmp_path: Path) -> None:
     """The epoch after a start stores something, and deletes what it does not need any more."""
     stored_by_then, plain = iter((100, 120, 150)), list[list[tuple[str, int, int]]]()
-    monkeypatch.setattr(restore, "_fill", lambda *_: Setup(System.S3, {}, "", "bench"))
+    monkeypatch.setattr(restore, "fill", lambda *_: Setup(System.S3, {}, "", "bench"))
     monkeypatch.setattr(restore, "_ranges", lambda *_: [("seg", 0, next(stored_by_then))])
     monkeypatch.setattr(restore, "_plain", lambda *given: plain.append(given[1]))
     monkeypatch.setattr(restore, "_restore", lambda *_: None)

@@ -18,7 +18,7 @@ class Unit(Enum):
     THINGS = "THINGS"
     """Objects, stores, partitions: `Step.what` says which."""
     SECONDS = "SECONDS"
-    """Of a wait; `Step.total` is how long it may last."""
+    """Of a wait. Nobody knows how long it will be, so it has no `Step.total`."""
 
 
 @dataclass(frozen=True)

@@ -92,7 +92,7 @@ def ask(
     place = _place(reader, claim, wish)
     asked(number, place if wish.name or not wish.copies else place.rpartition("/")[0])
     looks, run = 0, _Run(storage, reader, claim, number)
-    began, waiting = clock(), Task(tell, f"waiting for the {wish.what}", int(patience_s), Unit.SECONDS)
+    began, waiting = clock(), Task(tell, f"waiting for the {wish.what}", None, Unit.SECONDS)
     while True:
         answer = read_answer(storage, claim.run, number, wish.what)
         if answer is not None:

@@ -24,6 +24,7 @@ from spark_ckpt.errors import (
     TimeoutExpiredError,
 )
 from spark_ckpt.model import CheckpointId
+from spark_ckpt.progress import Step, Unit
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.entries import CHECKPOINT, SAVEPOINT, STOP, Claim, End, Plan, Request, decode, encode
 from spark_ckpt.protocol.retention.log_trim import DAY_MS
@@ -213,6 +214,30 @@ def test_a_release_that_does_not_know_a_request_says_so(stream: Storage) -> None
     with pytest.raises(CheckpointError, match="does not know the request 'checkpoint'"):
         requests.ask(stream, Wish(CHECKPOINT), 5, clock.now, clock.sleep)
     assert b'"v":3' in stream.get(paths.log_key(2))
+
+
+def test_how_long_is_waited_is_told_and_nothing_of_what_is_left(stream: Storage) -> None:
+    """A savepoint may be there in a second: the time that a person would wait at most says nothing of how far it is."""
+    told: list[Step] = []
+    clock = Clock({9: answered(2)})
+    requests.ask(stream, SavepointRequest().wish, 600, clock.now, clock.sleep, tell=told.append)
+    assert {(step.what, step.total, step.unit) for step in told} == {("waiting for the savepoint", None, Unit.SECONDS)}
+    assert [step.done for step in told] == [0, 0, 0, 0, 1, 1, 1, 1, 2, 2]
+
+
+def test_what_is_waited_includes_all_that_it_takes_to_ask(stream: Storage) -> None:
+    clock = Clock()
+
+    class Slow(MemoryStorage):
+        """Each put takes two seconds."""
+
+        def put_if_absent_dated(self, key: str, data: bytes) -> tuple[PutResult, int | None]:
+            clock.sleeps += 8
+            return super().put_if_absent_dated(key, data)
+
+    with pytest.raises(TimeoutExpiredError, match="within 5 s"):
+        requests.ask(Slow(URL), Wish(SAVEPOINT), 5, clock.now, clock.sleep)
+    assert clock.now() == 5
 
 
 def test_nobody_answers(stream: Storage) -> None:

@@ -1,6 +1,7 @@
 package org.apache.spark.sql.ckpt
 
 import scala.collection.immutable.HashSet
+import scala.util.control.NonFatal
 
 import org.apache.spark.rdd.RDD
 import org.apache.spark.sql.SparkSessionExtensions
@@ -18,9 +19,10 @@ class CheckpointExtensions extends (SparkSessionExtensions => Unit) {
   override def apply(extensions: SparkSessionExtensions): Unit =
     extensions.injectColumnar(_ => new ColumnarRule {
       override def preColumnarTransitions: Rule[SparkPlan] = new Rule[SparkPlan] {
-        override def apply(plan: SparkPlan): SparkPlan = {
-          if (plan.exists(_.getClass.getSimpleName == "RealTimeStreamScanExec")) AdmitProviderExec.allowInRealTime()
-          plan.transformUp { case op: TransformWithStateExecBase => AdmitProviderExec(op) }
+        override def apply(plan: SparkPlan): SparkPlan = plan.transformUp {
+          case op: TransformWithStateExecBase =>
+            if (op.exists(_.getClass.getSimpleName == "RealTimeStreamScanExec")) AdmitProviderExec.allowInRealTime()
+            AdmitProviderExec(op)
         }
       }
     })
@@ -62,5 +64,5 @@ object AdmitProviderExec {
         case allowed: HashSet[String @unchecked] => root.set(allowed, root.get(allowed + classOf[AdmitProviderExec].getName))
         case _ =>
       }
-    } catch { case _: ReflectiveOperationException => }
+    } catch { case NonFatal(_) | _: LinkageError => }
 }

@@ -193,11 +193,14 @@ class Restore:
         self.go_on()
 
     def _settle(self, span: Span, reading: Reading, is_there: bool) -> None:
-        """Nothing of it is on its way any more: only now can room be given back of what was given up meanwhile."""
+        """Nothing of it is on its way any more: only now can room be given back of what was given up meanwhile. It may be told twice, where
+        it could not be begun and came to an end all the same (no further thread can be started)."""
         with self._lock:
+            if reading not in self._on_the_way:
+                return
             self._on_the_way.remove(reading)
             if span.reading is not reading:
-                reading.path.unlink(missing_ok=True)
+                _unlink(reading.path)
                 self._room.give_back(span.length)
             elif not is_there:
                 self._forget(span)
@@ -238,7 +241,7 @@ class Restore:
     def _give_up(self, span: Span) -> None:
         """Under the lock."""
         if span.reading is not None:
-            span.reading.path.unlink(missing_ok=True)
+            _unlink(span.reading.path)
             self._forget(span)
 
     def _forget(self, span: Span) -> None:
@@ -246,6 +249,12 @@ class Restore:
         reading, span.reading = span.reading, None
         if reading is not None and reading not in self._on_the_way:
             self._room.give_back(span.length)
+
+
+def _unlink(path: Path) -> None:
+    """What cannot be unlinked goes with the agent's folder: room is given back, and streams end, all the same."""
+    with suppress(OSError):
+        path.unlink(missing_ok=True)
 
 
 def _spans(handles: Iterable[Handle], reach: Reach) -> dict[str, list[Span]]:

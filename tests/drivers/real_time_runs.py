@@ -29,9 +29,9 @@ def acknowledge(driver: Driver, run: int, epoch: int) -> list[Instruction]:
     return [i for p in range(2) for i in driver.ack(run, epoch, p)]
 
 
-def end(driver: Driver, run: int, epoch: int) -> list[Instruction]:
+def end(driver: Driver, run: int, epoch: int, files: Mapping[str, bytes | None] | None = None) -> list[Instruction]:
     made = commit([uid_of(run, epoch, p) for p in range(2)])
-    return driver.push(ev.SealRequested(epoch, made, offsets=offsets(epoch)))
+    return driver.push(ev.SealRequested(epoch, made, files or {}, offsets=offsets(epoch)))
 
 
 def epoch(driver: Driver, run: int, number: int) -> list[Instruction]:

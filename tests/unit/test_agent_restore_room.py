@@ -292,3 +292,36 @@ def test_who_does_not_wait_any_more_keeps_nobody_waiting() -> None:
     room.give_back(40)
     room.tell()
     assert "".join(order) == "ac"
+
+
+def test_a_file_that_cannot_be_unlinked_keeps_neither_room_nor_the_end_of_its_stream(tmp_path: Path) -> None:
+    (world,) = worlds(tmp_path, "a")
+    total, order = sum(segment_bytes(world)), list[str]()
+    storage, room = Counting(world.storage), RestoreRoom(2 * total)
+    with restore_of(world, storage, room) as restore:
+        restore.go_on()
+        settled(storage, 4)
+        for file in tmp_path.glob("alone/.agent-*/*"):  # whoever unlinks a folder gets an OSError, root too
+            file.unlink()
+            file.mkdir()
+        waiter = Waiter(room, "w", total, 1, order)
+        waiter.go_on()
+        assert order == []
+        restore.close()
+        assert order == ["w"]
+    assert room.taken == total, "of who had waited"
+
+
+def test_what_could_not_be_begun_and_ends_all_the_same_gives_its_room_back_once(tmp_path: Path) -> None:
+    """No further thread can be started, and the pool has taken the read in (`ThreadPoolExecutor.submit`)."""
+    (world,) = worlds(tmp_path, "a")
+    room = RestoreRoom(1 << 20)
+
+    class NoThread(Reader):
+        def begin(self, reading: Reading, done: Callable[[bool], object] = lambda _: None) -> None:
+            done(False)
+            raise StorageError("injected")
+
+    with restore_of(world, Counting(world.storage), room, NoThread) as restore:
+        restore.go_on()
+    assert room.taken == 0

@@ -392,10 +392,11 @@ def test_what_the_driver_had_written_with_an_epoch_is_in_the_checkpoint_that_a_n
 @pytest.mark.parametrize("stands_in_line", [False, True])
 def test_what_a_record_that_is_found_does_not_say_of_files_the_next_one_says(stands_in_line: bool) -> None:
     """(1) Epoch 3 ends, and its record is on its way; (2) epoch 4 begins, and the driver writes; (3) another coordinator records epoch 3,
-    with what was written since, (4) but the first record lands before that one."""
+    with what was written since, (4) but the first record lands before that one. What is written once more is newer than both."""
     driver = settled()
     driver.hold = lambda i: isinstance(i, do.PutEntry)
-    begin(driver, 3)
+    before: dict[str, bytes | None] = {"sources/0/1": b"stays", "sources/1/0": b"to change"}
+    begin(driver, 3, before)
     end(driver, 1, 3)
     first = held(driver, do.PutEntry)
     begin(driver, 4)
@@ -404,16 +405,19 @@ def test_what_a_record_that_is_found_does_not_say_of_files_the_next_one_says(sta
     following.hold = lambda i: isinstance(i, do.PutEntry)
     sent: dict[str, bytes | None] = {f"commits/{n}": commit([uid_of(1, n, p) for p in range(2)]) for n in (2, 3)}
     sent |= {f"offsets/{n}": offsets(n) for n in (2, 3)}
-    following.push(ev.ResumeRequested(1, 1, 4, sealed=3, files=sent | written, real_time=True, running=True))
+    following.push(ev.ResumeRequested(1, 1, 4, sealed=3, files=sent | before | written, real_time=True, running=True))
     assert driver.world.put(first.number, first.data) is Outcome.STORED
+    newer: dict[str, bytes | None] = {"state/1/_metadata/metadata": b"newest"}
     if stands_in_line:
-        end(following, 1, 4)
+        end(following, 1, 4, newer)
+    else:
+        begin(following, 4, newer)
     following.hold = lambda _: False
     answered(following)
     if not stands_in_line:
         end(following, 1, 4)
     told_of = [(entry.epoch, dict(entry.files)) for entry in entries(driver.world)[-2:]]
-    assert told_of == [(3, {}), (4, written)]
+    assert told_of == [(3, before), (4, written | newer)]
 
 
 def test_a_new_coordinator_is_asked_again_for_the_barrier() -> None:

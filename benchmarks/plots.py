@@ -24,6 +24,9 @@ _COLOURS = {
 }
 
 
+PLOTS = ("epochs", "requests", "rows", "restore", "finalise")
+
+
 def draw(figures: Figures, folder: Path, name: str) -> list[Path]:
     """Those plots that there are figures for, each a file `<name>-<plot>.svg`."""
     import matplotlib as mpl
@@ -34,7 +37,7 @@ def draw(figures: Figures, folder: Path, name: str) -> list[Path]:
 
     folder.mkdir(parents=True, exist_ok=True)
     drawn = []
-    for plot, paint in (("epochs", _epochs), ("requests", _requests), ("rows", _rows), ("restore", _restore), ("finalise", _finalise)):
+    for plot, paint in zip(PLOTS, (_epochs, _requests, _rows, _restore, _finalise), strict=True):
         figure = plt.figure(figsize=(8, 3.6))
         if paint(figures, figure):
             path = folder / f"{name}-{plot}.svg"

@@ -11,11 +11,12 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks import plans
-from benchmarks.__main__ import RESULTS, cli
+from benchmarks.__main__ import PAGE, PLANS, RESULTS, cli
 from benchmarks.figures import Case, Figures
 from benchmarks.judging import QUIET, ROUNDS
 from benchmarks.page import render
 from benchmarks.plans import FULL, SHORT, Plan
+from benchmarks.plots import PLOTS
 from benchmarks.sittings import Sitting
 from benchmarks.tables import tables
 from benchmarks.targets import TARGETS, verdicts
@@ -139,6 +140,12 @@ def test_the_results_of_this_repository_can_be_read() -> None:
         figures = Figures.read(RESULTS / f"{name}.json")
         assert figures.parts
         assert {row["part"] for row in recorded(figures)} >= set(figures.parts)
+
+
+def test_the_page_is_what_the_results_say() -> None:
+    plots = {name: [RESULTS / f"{name}-{plot}.svg" for plot in PLOTS] for name in PLANS}
+    runs = [(name, Figures.read(RESULTS / f"{name}.json"), [file for file in plots[name] if file.exists()]) for name in PLANS]
+    assert PAGE.read_text(encoding="utf-8") == render(runs, PAGE), "docs/benchmarks.md is stale: run `python -m benchmarks page`"
 
 
 def test_the_load_before_a_part_counts_for_that_part() -> None:

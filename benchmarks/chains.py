@@ -48,8 +48,10 @@ def run(
     Raises BenchmarkError.
     """
     for number in range(figures.parts.get(EXPERIMENT, 0), rounds):
+        found, work = Figures(), Workload("aggregation", partitions, ROWS)
         for system in systems:
-            _round(system, Workload("aggregation", partitions, ROWS), epochs, s3, folder / f"{system.name.lower()}-{number}", figures, tell)
+            _round(system, work, epochs, s3, folder / f"{system.name.lower()}-{number}", found, tell)
+        figures.take(found)
         figures.finish(EXPERIMENT, EXPERIMENT)
         save()
 

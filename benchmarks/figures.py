@@ -120,6 +120,11 @@ class Figures:
         if found:
             self._values.setdefault((case, metric), []).extend(found)
 
+    def take(self, others: Figures) -> None:
+        """All that these have: of a round that has come to its end."""
+        for case, metric, values in others:
+            self.add(case, metric, values)
+
     def forget(self, gone: Callable[[Case], bool]) -> None:
         """All that was measured of these."""
         self._values = {(case, metric): values for (case, metric), values in self._values.items() if not gone(case)}

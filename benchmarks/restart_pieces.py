@@ -46,14 +46,15 @@ def run(
     setups = [restore.fill(system, megabytes, s3, folder / system.name.lower(), Figures(), tell, _LOGGED) for system in systems]
     begun = figures.parts.get(part(megabytes), 0)
     for number in range(begun, rounds + 1):
+        found = Figures()
         for setup in setups:
             tell(f"restart: {setup.system.value}, {megabytes} MB, {f'round {number}' if number > begun else 'once without counting'}")
             pieces = _restart(setup, megabytes, folder / f"{setup.system.name.lower()}-{number}")
-            if number > begun:
-                case = Case(EXPERIMENT, setup.system.value, restore.PARTITIONS, megabytes)
-                for name, ms in {**pieces, "restart": sum(pieces.values())}.items():
-                    figures.add(case, f"{name}_ms", [ms])
+            case = Case(EXPERIMENT, setup.system.value, restore.PARTITIONS, megabytes)
+            for name, ms in {**pieces, "restart": sum(pieces.values())}.items():
+                found.add(case, f"{name}_ms", [ms])
         if number > begun:
+            figures.take(found)
             figures.finish(part(megabytes), EXPERIMENT)
             save()
 

@@ -47,11 +47,12 @@ def run(
     setups = [fill(system, megabytes, s3, folder / system.name.lower(), figures, tell) for system in systems]
     ours = next(setup for setup in setups if setup.system is System.S3)
     for number in range(figures.parts.get(EXPERIMENT, 0), rounds):
-        ranges = _ranges(s3, ours.bucket)  # each start goes on, and stores what the next one reads
-        figures.add(Case(EXPERIMENT, ours.system.value, PARTITIONS, megabytes), "state_bytes", [sum(length for _, _, length in ranges)])
-        _plain(ours, ranges, megabytes, number, s3, folder / "plain", figures, tell)
+        found, ranges = Figures(), _ranges(s3, ours.bucket)  # each start goes on, and stores what the next one reads
+        found.add(Case(EXPERIMENT, ours.system.value, PARTITIONS, megabytes), "state_bytes", [sum(length for _, _, length in ranges)])
+        _plain(ours, ranges, megabytes, number, s3, folder / "plain", found, tell)
         for setup in setups:
-            _restore(setup, megabytes, number, s3, folder / f"{setup.system.name.lower()}-fresh-{number}", figures, tell)
+            _restore(setup, megabytes, number, s3, folder / f"{setup.system.name.lower()}-fresh-{number}", found, tell)
+        figures.take(found)
         figures.finish(EXPERIMENT, EXPERIMENT)
         save()
 

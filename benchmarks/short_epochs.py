@@ -37,9 +37,11 @@ def run(epochs: int, rounds: int, s3: FarS3, folder: Path, figures: Figures, tel
     Without full snapshots it is run once: bytes are counted, and no restart ends the chains that it is about.
     """
     for number in range(figures.parts.get(EXPERIMENT, 0), rounds):
-        _stream(epochs, number, s3, folder / str(number), figures, tell)
+        found = Figures()
+        _stream(epochs, number, s3, folder / str(number), found, tell)
         if not number:
-            _without(epochs, s3, folder / "without", figures, tell)
+            _without(epochs, s3, folder / "without", found, tell)
+        figures.take(found)
         figures.finish(EXPERIMENT, EXPERIMENT)
         save()
 

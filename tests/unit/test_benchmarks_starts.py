@@ -149,6 +149,23 @@ def test_each_round_starts_from_chains_that_were_filled_for_it(
     assert (row["changelogs"], row["rounds"], row["requests"], row["difference ms"]) == ("6", "3", "3", "200")
 
 
+def test_of_a_round_that_ends_early_nothing_counts(s3: PlayedS3, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(stored, "newest", lambda *_: ("ckpt/first_epoch", checkpoint(6)))
+    figures, turn = Figures(), Played.turn
+
+    def ends_in_the_fifth(self: Played, *given: Any, **how: Any) -> Any:
+        if len(Played.turns) == 4:
+            raise KeyboardInterrupt
+        return turn(self, *given, **how)
+
+    monkeypatch.setattr(Played, "turn", ends_in_the_fifth)
+    with pytest.raises(KeyboardInterrupt):
+        run_chains(s3, tmp_path, 3, figures)
+    case = Case("chains", System.S3.value, 2, 6)
+    assert (figures.rounds(case), figures.parts) == (1, {"chains": 1})
+    assert {len(values) for c, _, values in figures if c == case} == {1}
+
+
 def test_chains_that_have_ended_end_the_benchmark(s3: PlayedS3, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(stored, "newest", lambda *_: ("ckpt/first_epoch", checkpoint(5)))
     with pytest.raises(BenchmarkError, match="chains of 6 changelogs were to be made, and the shortest has 5"):

@@ -93,7 +93,7 @@ This page compares an epoch with spark-ckpt to an epoch of stock Spark: how long
 
 ## How to run it
     make bench                     # the short form, under 10 minutes
-    make bench-full                # everything, for hours (`python -m benchmarks run --full --rounds 1` takes less)
+    make bench-full                # everything, for hours (`python -m benchmarks run --full --rounds 1` takes less, and judges no times)
     make bench-full MINUTES=60     # begin nothing new after an hour; the same command goes on another time
     .venv/bin/python -m benchmarks --help    # each figure by itself
     .venv/bin/python -m benchmarks run --full --again rescale    # this anew, or for the first time; all else is kept

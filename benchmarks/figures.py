@@ -14,7 +14,10 @@ from benchmarks import sittings
 from benchmarks.sittings import Sitting
 
 ONCE_A_ROUND = frozenset(
-    ("start_ms", "first_epoch_ms", "empty_ms", "restore_ms", "restart_ms", "read_ms", "write_ms", "command_ms", "memory_bytes")
+    (
+        *("start_ms", "first_epoch_ms", "empty_ms", "restore_ms", "restart_ms", "read_ms", "write_ms", "command_ms"),
+        *("memory_bytes", "sent_count"),
+    )
 )
 """Metrics of which each round adds one value: by them a case's rounds are counted."""
 

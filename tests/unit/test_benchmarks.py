@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.cells import spread
 from benchmarks.figures import Case, Estimate, Figures, Summary
 from benchmarks.finalise import GROWN
 from benchmarks.judging import OTHERS_PERCENT, QUIET, Met
@@ -15,7 +16,7 @@ from benchmarks.page import render
 from benchmarks.plots import draw
 from benchmarks.restore import PLAIN
 from benchmarks.systems import System
-from benchmarks.tables import spread, tables, targets_table
+from benchmarks.tables import tables, targets_table
 from benchmarks.targets import INTERVAL, LONG, NO_FLOOR, TARGETS, verdicts
 
 ABOUT = {

@@ -17,6 +17,7 @@ from benchmarks import machine
 from benchmarks.__main__ import cli
 from benchmarks.errors import BenchmarkError
 from benchmarks.figures import Case, Figures
+from benchmarks.judging import ROUNDS
 from benchmarks.realtime import RATES, Engine, Turn, applications, feeder, file_of
 from benchmarks.realtime.running import EXPERIMENT, case_of, kept_up, percentile, rounds_left, standstills
 from benchmarks.realtime.topics import Passed
@@ -198,7 +199,7 @@ def test_the_targets_are_judged_at_each_rate(ours: int, floor: int, expected: li
     for rate in (100, 10_000):
         for engine, value in times.items():
             for metric in TOLD:
-                figures.add(case_of(Turn(engine, 20, 5.0, rate)), metric, [value])
+                figures.add(case_of(Turn(engine, 20, 5.0, rate)), metric, [value] * ROUNDS)
     rows = realtime_costs.targets([figures]).splitlines()[2:]
     assert [row.endswith(end) for row, end in zip(rows, [*expected, *expected], strict=True)] == [True] * 6
     assert ["10,000 records a second" in row for row in rows] == [False] * 3 + [True] * 3

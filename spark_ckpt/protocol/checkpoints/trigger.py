@@ -119,7 +119,7 @@ class CheckpointTrigger:
         While a long one runs that is true as well, and its predecessor's state lies in the spools alone. Whether they still have all of it
         nobody knows: a spool that fills up gives up what its newest epoch has replaced. So that checkpoint is given up when the long epoch
         ends, unless a savepoint needs it, and another one is due at once. Rule: in real time, where epochs are as long as each other, none
-        is begun that would soon be given up.
+        is begun that would be given up a moment later.
         """
         finished, newest = self._checkpoints.finished, self._subsumption.store.newest
         if not self._owner.is_quiet:

@@ -21,6 +21,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from real_time_queries import writer
 
 PARTITIONS = 2
+EVERY: dict[str, Any] = {"realTime": "1 second"}
+"""PySpark's own types do not have it."""
 
 
 def main() -> None:
@@ -44,7 +46,7 @@ def main() -> None:
             out = Path(spec["out"], str(starts))
             out.mkdir()
             starts += 1
-            timed = counts.writeStream.outputMode("update").foreach(writer(str(out))).trigger(realTime="1 second")
+            timed = counts.writeStream.outputMode("update").foreach(writer(str(out))).trigger(**EVERY)
             query = timed.option("checkpointLocation", spec["location"]).start()
         elif isinstance(last, list):
             words.addData(jvm.scala.jdk.javaapi.CollectionConverters.asScala(last).toSeq())

@@ -21,26 +21,28 @@ from real_time_queries import QUERIES
 from saying import say
 
 PATIENCE_S = 60
-EVERY = "2 seconds"
+EVERY: dict[str, Any] = {"realTime": "2 seconds"}
+"""PySpark's own types do not have it."""
 
 
 def console(query: str) -> Callable[[DataFrame], DataStreamWriter]:
-    return lambda read: QUERIES[query](read).writeStream.outputMode("update").format("console").trigger(realTime=EVERY)
+    return lambda read: QUERIES[query](read).writeStream.outputMode("update").format("console").trigger(**EVERY)
 
 
 def for_each_batch(read: DataFrame) -> DataStreamWriter:
     def write(rows: DataFrame, batch: int) -> None:
         raise AssertionError("Spark takes it")
 
-    return QUERIES["totals"](read).writeStream.outputMode("update").foreachBatch(write).trigger(realTime=EVERY)
+    return QUERIES["totals"](read).writeStream.outputMode("update").foreachBatch(write).trigger(**EVERY)
 
 
 def complete(read: DataFrame) -> DataStreamWriter:
-    return QUERIES["totals"](read).writeStream.outputMode("complete").format("console").trigger(realTime=EVERY)
+    return QUERIES["totals"](read).writeStream.outputMode("complete").format("console").trigger(**EVERY)
 
 
 def short(read: DataFrame) -> DataStreamWriter:
-    return QUERIES["totals"](read).writeStream.outputMode("update").format("console").trigger(realTime="900 milliseconds")
+    every: dict[str, Any] = {"realTime": "900 milliseconds"}
+    return QUERIES["totals"](read).writeStream.outputMode("update").format("console").trigger(**every)
 
 
 REFUSED: dict[str, Callable[[DataFrame], DataStreamWriter]] = {

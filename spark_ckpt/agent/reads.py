@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from spark_ckpt.agent.staging import Staging
@@ -29,52 +31,54 @@ class Reading:
         self._parts = parts_of(length)
         self._whole: Future[int] = Future()
         self._lock = threading.Lock()
-        self._left = len(self._parts)
+        self._left = {at for at, _ in self._parts}
 
     def begin(self, pool: ThreadPoolExecutor, done: Callable[[bool], object]) -> None:
-        """`done` hears whether the range is there when nothing is read any more, in any thread.
-
-        Raises OSError where no file can be made, `StorageError` at the agent's end.
-        """
+        """`done` hears, once and in any thread, whether the range is there when nothing is read any more. Raises OSError where no file can
+        be made; `done` hears nothing then."""
         crcs: dict[int, int] = {}
         errors: list[Exception] = []
 
         def one(at: int, size: int) -> None:
+            with self._lock:
+                if at not in self._left:
+                    return
             try:
                 crcs[at] = read_twice(lambda: self._storage.get_to_file(self._name, self._offset + at, size, self.path, at))
             except Exception as error:
                 errors.append(error)
-            ended()
+            ended(at)
 
-        def ended() -> None:
+        def ended(at: int) -> None:
             with self._lock:
-                self._left -= 1
+                if at not in self._left:
+                    return
+                self._left.remove(at)
                 if self._left:
                     return
             if errors:
-                self.path.unlink(missing_ok=True)
+                unlink(self.path)
                 self._whole.set_exception(errors[0])
             else:
                 self._whole.set_result(combined((crcs[at], size) for at, size in self._parts))
             done(not errors)
 
-        def given_up(part: Future[None]) -> None:
+        def given_up(at: int, part: Future[None]) -> None:
             if part.cancelled():
                 errors.append(StorageError(_ENDING))
-                ended()
+                ended(at)
 
         try:
             self.path.touch(owner_only.FILE, exist_ok=False)
-            parts = [pool.submit(one, at, size) for at, size in self._parts]
         except OSError as error:
             self._whole.set_exception(error)
             raise
-        except RuntimeError as error:  # the pool takes nothing more
-            ending = StorageError(_ENDING)
-            self._whole.set_exception(ending)
-            raise ending from error
-        for part in parts:
-            part.add_done_callback(given_up)
+        for at, size in self._parts:
+            try:
+                pool.submit(one, at, size).add_done_callback(partial(given_up, at))
+            except RuntimeError as error:  # the pool is shut; or no thread can be started, and another one may still run what was queued
+                errors.append(StorageError(_ENDING if "shutdown" in str(error) else f"a read could not be begun: {error}"))
+                ended(at)
 
     def wait(self) -> int:
         """The CRC-32 of the range. Raises `DamagedError`, `ObjectMissingError`, `StorageError`, OSError."""
@@ -114,6 +118,12 @@ class Span:
 
     def covers(self, offset: int, length: int) -> bool:
         return self.offset <= offset and offset + length <= self.offset + self.length
+
+
+def unlink(path: Path) -> None:
+    """What cannot be unlinked goes with the agent's folder: who waits is told, and room given back, all the same."""
+    with suppress(OSError):
+        path.unlink(missing_ok=True)
 
 
 def check(checksum: int, wanted: int) -> None:

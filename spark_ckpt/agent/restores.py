@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from spark_ckpt.agent.reads import Reader, Reading, Span, check
+from spark_ckpt.agent.reads import Reader, Reading, Span, check, unlink
 from spark_ckpt.agent.restore_room import RestoreRoom
 from spark_ckpt.errors import DamagedError, ObjectMissingError, StorageError
 from spark_ckpt.model import Handle, Snapshot, StoreId
@@ -193,14 +193,11 @@ class Restore:
         self.go_on()
 
     def _settle(self, span: Span, reading: Reading, is_there: bool) -> None:
-        """Nothing of it is on its way any more: only now can room be given back of what was given up meanwhile. It may be told twice, where
-        it could not be begun and came to an end all the same (no further thread can be started)."""
+        """Nothing of it is on its way any more: only now can room be given back of what was given up meanwhile."""
         with self._lock:
-            if reading not in self._on_the_way:
-                return
             self._on_the_way.remove(reading)
             if span.reading is not reading:
-                _unlink(reading.path)
+                unlink(reading.path)
                 self._room.give_back(span.length)
             elif not is_there:
                 self._forget(span)
@@ -241,7 +238,7 @@ class Restore:
     def _give_up(self, span: Span) -> None:
         """Under the lock."""
         if span.reading is not None:
-            _unlink(span.reading.path)
+            unlink(span.reading.path)
             self._forget(span)
 
     def _forget(self, span: Span) -> None:
@@ -249,12 +246,6 @@ class Restore:
         reading, span.reading = span.reading, None
         if reading is not None and reading not in self._on_the_way:
             self._room.give_back(span.length)
-
-
-def _unlink(path: Path) -> None:
-    """What cannot be unlinked goes with the agent's folder: room is given back, and streams end, all the same."""
-    with suppress(OSError):
-        path.unlink(missing_ok=True)
 
 
 def _spans(handles: Iterable[Handle], reach: Reach) -> dict[str, list[Span]]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -142,9 +143,15 @@ class Waiter:
 
 
 @contextmanager
-def restore_of(world: World, storage: Counting, room: RestoreRoom, reads: type[Reader] = Reader) -> Iterator[Restore]:
+def restore_of(
+    world: World,
+    storage: Counting,
+    room: RestoreRoom,
+    reads: type[Reader] = Reader,
+    pools: type[ThreadPoolExecutor] = ThreadPoolExecutor,
+) -> Iterator[Restore]:
     world.spools.joinpath("alone").mkdir()
-    staging, pool = Staging(world.spools / "alone"), ThreadPoolExecutor(4)
+    staging, pool = Staging(world.spools / "alone"), pools(4)
     yield Restore(storage, {s.store: s for s in world.snapshots}, reads(staging, pool), ALONE_REACH, room)
     pool.shutdown()
     staging.close()
@@ -312,16 +319,41 @@ def test_a_file_that_cannot_be_unlinked_keeps_neither_room_nor_the_end_of_its_st
     assert room.taken == total, "of who had waited"
 
 
-def test_what_could_not_be_begun_and_ends_all_the_same_gives_its_room_back_once(tmp_path: Path) -> None:
-    """No further thread can be started, and the pool has taken the read in (`ThreadPoolExecutor.submit`)."""
+def test_a_read_that_fails_is_told_of_where_its_file_cannot_be_unlinked_either(tmp_path: Path) -> None:
+    (world,) = worlds(tmp_path, "a")
+    storage, room = Counting(world.storage), RestoreRoom(1 << 20)
+
+    def fail() -> None:
+        for file in tmp_path.glob("alone/.agent-*/*"):
+            file.unlink()
+            file.mkdir()
+        raise StorageError("injected")
+
+    storage.inject(Fault(Moment.DELAY, operations=frozenset({"get"}), times=1, pause=fail))
+    with restore_of(world, storage, room) as restore:
+        with pytest.raises(StorageError, match="injected"):
+            restore.bring([(handle, tmp_path / str(n)) for n, handle in enumerate(world.snapshots[0].handles)])
+        restore.close()
+    assert room.taken == 0
+
+
+@pytest.mark.parametrize("runs", [True, False])
+def test_a_read_for_which_no_thread_can_be_started_ends_once(tmp_path: Path, runs: bool) -> None:
+    """`ThreadPoolExecutor.submit` has queued it by then: another thread may run it, or none."""
     (world,) = worlds(tmp_path, "a")
     room = RestoreRoom(1 << 20)
 
-    class NoThread(Reader):
-        def begin(self, reading: Reading, done: Callable[[bool], object] = lambda _: None) -> None:
-            done(False)
-            raise StorageError("injected")
+    class NoThread(ThreadPoolExecutor):
+        def submit(self, *work: Any, **more: Any) -> Any:
+            if runs:
+                super().submit(*work, **more).result(30)
+            raise RuntimeError("can't start new thread")
 
-    with restore_of(world, Counting(world.storage), room, NoThread) as restore:
-        restore.go_on()
+    with restore_of(world, Counting(world.storage), room, pools=NoThread) as restore:
+        if runs:
+            restore.bring([(handle, tmp_path / str(n)) for n, handle in enumerate(world.snapshots[0].handles)])
+        else:
+            with pytest.raises(StorageError, match="a read could not be begun: can't start new thread"):
+                restore.bring([(handle, tmp_path / str(n)) for n, handle in enumerate(world.snapshots[0].handles)])
+        restore.close()
     assert room.taken == 0

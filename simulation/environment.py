@@ -36,6 +36,9 @@ class Environment:
     answering: set[int] = field(default_factory=set)
     """Requests whose answers were ever on their way."""
 
+    ended_as_asked: dict[int, str] = field(default_factory=dict)
+    """Run -> the savepoint with which whoever had asked for its end was answered."""
+
     ended: dict[int, int] = field(default_factory=dict)
     """Run -> the newest epoch that its driver knows to have ended."""
 

@@ -32,7 +32,7 @@ class StopRequests:
 
     def check_goes_on(self) -> None:
         """The query runs an epoch."""
-        answers = self._env.world.ended_as_asked
+        answers = self._env.ended_as_asked
         ended = next((run for run in self._runs if run in answers), None)
         if ended is not None:
             raise ViolationError(Invariant.ANSWERED_ENDS, f"the query of run {ended} goes on, though it ended with {answers[ended]}")

@@ -21,6 +21,7 @@ from spark_ckpt.paths import copied_key
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.driver_files import offsets_file
+from spark_ckpt.protocol.entries import STOP, Request, decode
 from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.reasons import Outcome
 from spark_ckpt.protocol.start.gallop import Gallop
@@ -362,6 +363,10 @@ class StorageClient:
                 return
             path = i.path if i.checkpoint is None else own_path(i.checkpoint)
             self._env.world.answer(i.run, i.number, path, i.error)
+            asked = self._env.world.log.entries.get(i.number)
+            request = decode(i.number, asked) if asked is not None else None
+            if path is not None and isinstance(request, Request) and request.action == STOP:
+                self._env.ended_as_asked[i.run] = path
             self._env.observed[Observed.NOT_SAVED] += path is None
             self._env.observed[Observed.MET] += i.checkpoint is not None
             self._env.tell(f"    entry {i.number} is answered: {path or i.error}")

@@ -15,7 +15,7 @@ from simulation.observed import Observed
 from simulation.stored_damage import DamageKind, StoredDamage
 from spark_ckpt import paths
 from spark_ckpt.model import Ack, Checkpoint, CheckpointId
-from spark_ckpt.protocol.entries import STOP, Claim, Damage, Plan, Request, decode
+from spark_ckpt.protocol.entries import Claim, Damage, Plan, decode
 from spark_ckpt.protocol.reasons import Outcome
 from spark_ckpt.protocol.retention.garbage import entry_before_barrier
 from spark_ckpt.protocol.retention.order import newest_first
@@ -55,8 +55,6 @@ class World:
         """Savepoints that the stream was given, and deleted."""
         self.answers: dict[int, tuple[str | None, str | None]] = {}
         """Log entry of a request -> the savepoint's name, or what went wrong; whoever asked has read it by the time that it is deleted."""
-        self.ended_as_asked: dict[int, str] = {}
-        """Run -> the savepoint with which whoever had asked for its end was answered."""
         self.stored_answers: set[str] = set()
         self.aborted: set[CheckpointId] = set()
         """What a run has announced as aborted; its `_metadata` may land all the same."""
@@ -235,9 +233,6 @@ class World:
             key = paths.answer_key(run, number)
             self._stored[key] = self._clock.now
             self.stored_answers.add(key)
-            asked = self.log.entry(number) if number in self.log.entries else None
-            if path is not None and isinstance(asked, Request) and asked.action == STOP:
-                self.ended_as_asked[run] = path
 
     def take_over(self, name: str) -> None:
         """A savepoint goes with the checkpoint that was copied from it (CLAIM)."""

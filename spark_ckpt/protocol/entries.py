@@ -197,10 +197,6 @@ class Plan:
         """
         return self.epoch == other.epoch and _normal(self.offsets) == _normal(other.offsets)
 
-    def changes_beside(self, other: Plan) -> Files:
-        """What this one says of the driver's files, and the other one does not."""
-        return {path: content for path, content in self.files.items() if path not in other.files or other.files[path] != content}
-
 
 @dataclass(frozen=True)
 class Request:

@@ -56,6 +56,11 @@ def named(plan: Plan) -> str:
     return f"{'the record' if plan.real_time else 'the plan'} of epoch {plan.epoch}"
 
 
+def changes_beside(plan: Plan, other: Plan) -> Files:
+    """What a plan says of the driver's files, and another one does not."""
+    return {path: content for path, content in plan.files.items() if path not in other.files or other.files[path] != content}
+
+
 class RunLog:
     """Plans stand in a line, the first of which is being appended. `trim`: the passes over old entries."""
 
@@ -161,7 +166,7 @@ class RunLog:
             assert isinstance(event, ev.EntryRead)
             entry = entry_in(event.number, event.data)
             assert isinstance(entry, Plan)
-            self._carry(self.line[0].changes_beside(entry))
+            self._carry(changes_beside(self.line[0], entry))
             self.line[0], self.floor = entry, max(self.floor, entry.floor)
             return self._appended(None)
         if known is Known.TAKEN:

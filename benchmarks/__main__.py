@@ -95,20 +95,16 @@ def run_all(
     here, unfinished = results / f"{form.name}.json", results / f"{form.name}.unfinished.json"
     if anew:
         unfinished.unlink(missing_ok=True)
-    if again and (unfinished.exists() or not here.exists()):
-        why = f"{unfinished} is a run that ended early: go on with it, or add --anew" if unfinished.exists() else f"there is no {here}"
-        raise click.UsageError(f"nothing can be measured again: {why}")
-    if rounds and unfinished.exists():
-        raise click.UsageError(
-            f"{unfinished} is a run that ended early, and goes on with its own rounds: leave out --rounds, or add --anew"
-        )
+    if again and not unfinished.exists() and not here.exists():
+        raise click.UsageError(f"nothing can be measured again: there is no {here}")
     if missing := sorted(set(again) - form.experiments):
         raise click.UsageError(f"{', '.join(missing)} is not in the {form.name} form; run `python -m benchmarks run --help`")
-    figures = _begun(here, unfinished, again, rounds)
+    goes_on = unfinished.exists()
+    figures = _going_on(unfinished, again, rounds) if goes_on else _begun(here, again, rounds)
     plan = form.only(figures.about["again"]) if figures.about["again"] else form
     if figures.about["rounds"]:
         plan = plan.limited(figures.about["rounds"])
-    if again:
+    if again and not goes_on:
         figures.forget(lambda case: case.experiment in plan.experiments)
         figures.sittings = {part: found for part, found in figures.sittings.items() if found[0].experiment not in plan.experiments}
     until, complete = Budget(math.inf if minutes is None else minutes * 60), False
@@ -123,13 +119,21 @@ def run_all(
             tell(f"{len(figures.parts)} parts are measured, and kept in {unfinished}: the same command goes on with the next one")
 
 
-def _begun(here: Path, unfinished: Path, again: Sequence[str], rounds: int | None) -> Figures:
-    """The figures of a run that ended early, those of the last one to measure some of them `again`, or none yet."""
+def _begun(here: Path, again: Sequence[str], rounds: int | None) -> Figures:
+    """The figures of the last run to measure some of them `again`, or none yet."""
     now = machine.describe()
-    if unfinished.exists():
-        return Figures.read(unfinished, now)
     figures = Figures.read(here, now) if again else Figures(now)
     figures.about |= {"again": list(again), "rounds": rounds or 0}
+    return figures
+
+
+def _going_on(unfinished: Path, again: Sequence[str], rounds: int | None) -> Figures:
+    """The figures of a run that ended early. Raises click.UsageError where it measured something else, or in other rounds."""
+    figures = Figures.read(unfinished, machine.describe())
+    begun = [*(f"--again {one!r}" for one in figures.about["again"]), *([f"--rounds {n}"] if (n := figures.about["rounds"]) else ())]
+    if (again and set(again) != set(figures.about["again"])) or (rounds and rounds != figures.about["rounds"]):
+        told = f"with {' '.join(begun)}" if begun else "without --again and --rounds"
+        raise click.UsageError(f"{unfinished} is a run that ended early, and was begun {told}: go on with it so, or forget it with --anew")
     return figures
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import access_log
+from benchmarks.agent_bound import FILES
 from benchmarks.errors import BenchmarkError
 from benchmarks.far_s3 import ENV, FarS3
 from benchmarks.figures import Case, Figures
@@ -201,6 +202,7 @@ def _run(system: System, partitions: int, number: int, epochs: int, s3: FarS3, f
             figures.add(case, "metadata_bytes", [sealed["checkpoint"]["metadata_bytes"]])
         figures.add(case, "memory_bytes", [coordinator.memory(peak=True)])
         figures.add(case, "agent_memory_bytes", [resident(agent.process.pid, peak=True) for agent in agents])
+        figures.add(case, FILES, [sum(len(store.uids) for store in stores[n::number]) for n in range(number)])
 
 
 def _length(log: Path) -> int:

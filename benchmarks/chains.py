@@ -6,6 +6,7 @@ that it has loaded, with full snapshots (`jvm_shim/hooks/LoadedChain.scala`), so
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 
 from benchmarks import stored
 from benchmarks.access_log import Kind, between, by_kind, of_stream
-from benchmarks.epochs import Save, Tell
+from benchmarks.epochs import Rounds, Tell
 from benchmarks.errors import BenchmarkError
 from benchmarks.far_s3 import FarS3
 from benchmarks.figures import Case, Figures
@@ -25,41 +26,26 @@ EXPERIMENT = "chains"
 PARTITIONS, EPOCHS, ROWS = 100, 100, 1000
 CHAIN, EMPTY = "first_epoch", "empty"
 """How metrics of a start begin: from the chains, and on nothing."""
-NO_SNAPSHOTS = {
+SELDOM = {
     "spark.sql.streaming.stateStore.maintenanceInterval": "10h",
     "spark.sql.streaming.stateStore.minDeltasForSnapshot": "1000000",
 }
 _FILL_S, _START_S = 1800.0, 600.0
 
 
-def run(
-    systems: Sequence[System],
-    partitions: int,
-    epochs: int,
-    rounds: int,
-    s3: FarS3,
-    folder: Path,
-    figures: Figures,
-    tell: Tell,
-    save: Save = lambda: None,
-) -> None:
-    """As many rounds as are missing. `size` of the cases is epochs, each of `ROWS` rows and without a full snapshot.
-
-    Raises BenchmarkError.
-    """
-    for number in range(figures.parts.get(EXPERIMENT, 0), rounds):
+def rounds(systems: Sequence[System], partitions: int, epochs: int, s3: FarS3, folder: Path, tell: Tell) -> Rounds:
+    """`size` of the cases is epochs, each of `ROWS` rows and without a full snapshot. Raises BenchmarkError."""
+    for number in itertools.count(1):
         found, work = Figures(), Workload("aggregation", partitions, ROWS)
         for system in systems:
             _round(system, work, epochs, s3, folder / f"{system.name.lower()}-{number}", found, tell)
-        figures.take(found)
-        figures.finish(EXPERIMENT, EXPERIMENT)
-        save()
+        yield found
 
 
 def _round(system: System, work: Workload, epochs: int, s3: FarS3, folder: Path, figures: Figures, tell: Tell) -> None:
     case = Case(EXPERIMENT, system.value, work.partitions, epochs)
     tell(f"chains: {system.value} fills {work.partitions} partitions, {epochs} epochs")
-    setup = set_up(system, s3, folder / "filled", NO_SNAPSHOTS)
+    setup = set_up(system, s3, folder / "filled", SELDOM)
     with Session(setup, folder / "filled") as session:
         session.hello()
         session.turn(work, f"{setup.locations}/{CHAIN}", warm=0, epochs=epochs, timeout_s=_FILL_S)
@@ -85,6 +71,7 @@ def _start(setup: Setup, work: Workload, what: str, s3: FarS3, folder: Path, cas
     with Session(new, folder) as session:
         session.hello()
         answer = session.turn(work, f"{setup.locations}/{what}", warm=0, epochs=1, timeout_s=_START_S, log=s3.log)
+        figures.add(case, "elsewhere_percent", [session.elsewhere_percent()])
     figures.add(case, f"{what}_ms", [answer["start_ms"]])
     if not setup.bucket:
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,8 @@ from benchmarks.workloads import FROM_KAFKA, Workload
 Tell = Callable[[str], None]
 Save = Callable[[], None]
 """Called when a part was measured: its figures go to the disk before the next one begins."""
+Rounds = Generator[Figures, None, None]
+"""What each round has found, without an end. What all of them need is made before the first one."""
 _TURN_S = 900.0
 _numbers = itertools.count(1)
 
@@ -153,6 +155,7 @@ def take_turns(
                 return False
             chosen = [found[s] for s in plan.systems if s in found and not (number and s in plan.once)]
             complete = budget.allows(*(_step(plan, session) for session in chosen))
+            figures.begin(plan.part)
             if not number:  # what an earlier try at it left
                 begun = {plan.case(system) for system in plan.systems}
                 figures.forget(begun.__contains__)
@@ -168,10 +171,10 @@ def take_turns(
                 done.append((session.setup, answer))
             if not complete:
                 figures.note(f"no time was left for round {number + 1} of {plan}")
-            if complete or not number:
-                gather_round(plan, done, s3, figures)
-                if done:
-                    figures.finish(plan.part, plan.experiment)
+            if done and (complete or not number):
+                taken = Figures()
+                gather_round(plan, done, s3, taken)
+                figures.complete(plan.part, plan.experiment, taken)
             save()
     return True
 

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks import sittings
+from benchmarks import machine, sittings
 from benchmarks.sittings import Sitting
 
 ONCE_A_ROUND = frozenset(
@@ -116,6 +116,7 @@ class Figures:
         self.sittings: dict[str, list[Sitting]] = {}
         """Of each part that was measured so far."""
         self._here = self.about if here is None else here
+        self._begun: dict[str, str] = {}
         self._values: dict[tuple[Case, str], list[float]] = {}
 
     def add(self, case: Case, metric: str, values: Iterable[float]) -> None:
@@ -124,9 +125,23 @@ class Figures:
             self._values.setdefault((case, metric), []).extend(found)
 
     def take(self, others: Figures) -> None:
-        """All that these have: of a round that has come to its end."""
+        """All that these have."""
         for case, metric, values in others:
             self.add(case, metric, values)
+
+    def begin(self, part: str) -> None:
+        """It is measured from now on: its rounds of this sitting have this time."""
+        self._begun.setdefault(part, machine.now())
+
+    def complete(self, part: str, experiment: str, found: Figures) -> None:
+        """A round has come to its end, in which this was found. An interrupt comes before all of it or after all of it.
+
+        A signal's handler runs between two statements: what it may find half done is made first, and put in its place by one of them.
+        """
+        values = {key: list(known) for key, known in self._values.items()}
+        for case, metric, new in found:
+            values.setdefault((case, metric), []).extend(new)
+        self._values, self.sittings = values, {**self.sittings, part: self._recorded(part, experiment, 1)}
 
     def forget(self, gone: Callable[[Case], bool]) -> None:
         """All that was measured of these."""
@@ -139,7 +154,11 @@ class Figures:
 
     def finish(self, part: str, experiment: str, rounds: int = 1) -> None:
         """So many rounds more of it were measured."""
-        self.sittings[part] = sittings.extended(self.sittings.get(part, []), Sitting.now(experiment, rounds, self._here))
+        self.sittings[part] = self._recorded(part, experiment, rounds)
+
+    def _recorded(self, part: str, experiment: str, rounds: int) -> list[Sitting]:
+        here = {**self._here, "time": self._begun.get(part, self._here.get("time", ""))}
+        return sittings.extended(self.sittings.get(part, []), Sitting.now(experiment, rounds, here))
 
     def rounds(self, case: Case) -> int:
         """Of which there are figures; one where nothing of it comes once in each round."""

@@ -26,6 +26,7 @@ from benchmarks.floor import URL as FLOOR_URL
 from benchmarks.processes import cpu_ms, resident
 from benchmarks.sampler import VARIABLE, shares
 from benchmarks.session import ROOT
+from benchmarks.spent import own_cpu_ms, spending
 from spark_ckpt import __version__
 from spark_ckpt.model import Ack, Checkpoint, CheckpointId, Handle, HandleKind, Job, Snapshot, StoreId
 from spark_ckpt.paths import segment_key
@@ -90,27 +91,29 @@ def _run(
     time.sleep(settle_s)  # the coordinator loads what it will need
     base = coordinator.memory()
     chains = [_first_chain(p, handles) for p in range(partitions)]
-    for epoch in range(first, first + 1 + epochs):
-        coordinator.ask("trigger", root=_ROOT, epoch=epoch, offsets=encoded("v1\n{}\n0"), files={})
-        chains = [_next(chain, run_number, epoch) for chain in chains]
-        acks = [_ack(chain, run_number, epoch) for chain in chains]
-        began, before = time.monotonic(), coordinator.cpu_ms()
-        for start in range(0, partitions, ACKS_A_LINE):
-            coordinator.tell("acks", root=_ROOT, acks=acks[start : start + ACKS_A_LINE])
-        coordinator.ask("open", root=_ROOT + "/nobody", query_id=None)  # answered when the acks before it have been taken in
-        taken, used = time.monotonic(), coordinator.cpu_ms()
-        commit = {"nextBatchWatermarkMs": 0, "stateUniqueIds": {"0": [[chain[-1].uid] for chain in chains]}}
-        sealed = coordinator.ask("seal", root=_ROOT, epoch=epoch, commit=encoded("v2\n" + json.dumps(commit)), files={})
-        done = time.monotonic()
-        if sealed["checkpoint"]["acked"] != partitions:
-            raise BenchmarkError(f"the coordinator counted {sealed['checkpoint']['acked']} acknowledgements of {partitions}")
-        if epoch > first:
-            windows.append((taken, done))
-            figures.add(case, "acks_ms", [(taken - began) * 1000])
-            figures.add(case, "acks_cpu_ms", [used - before])
-            figures.add(case, "finalise_ms", [(done - taken) * 1000])
-            figures.add(case, "finalise_cpu_ms", [coordinator.cpu_ms() - used])
-            figures.add(case, "metadata_bytes", [sealed["checkpoint"]["metadata_bytes"]])
+    with spending(lambda: own_cpu_ms() + coordinator.cpu_ms()) as watched:
+        for epoch in range(first, first + 1 + epochs):
+            coordinator.ask("trigger", root=_ROOT, epoch=epoch, offsets=encoded("v1\n{}\n0"), files={})
+            chains = [_next(chain, run_number, epoch) for chain in chains]
+            acks = [_ack(chain, run_number, epoch) for chain in chains]
+            began, before = time.monotonic(), coordinator.cpu_ms()
+            for start in range(0, partitions, ACKS_A_LINE):
+                coordinator.tell("acks", root=_ROOT, acks=acks[start : start + ACKS_A_LINE])
+            coordinator.ask("open", root=_ROOT + "/nobody", query_id=None)  # answered when the acks before it have been taken in
+            taken, used = time.monotonic(), coordinator.cpu_ms()
+            commit = {"nextBatchWatermarkMs": 0, "stateUniqueIds": {"0": [[chain[-1].uid] for chain in chains]}}
+            sealed = coordinator.ask("seal", root=_ROOT, epoch=epoch, commit=encoded("v2\n" + json.dumps(commit)), files={})
+            done = time.monotonic()
+            if sealed["checkpoint"]["acked"] != partitions:
+                raise BenchmarkError(f"the coordinator counted {sealed['checkpoint']['acked']} acknowledgements of {partitions}")
+            if epoch > first:
+                windows.append((taken, done))
+                figures.add(case, "acks_ms", [(taken - began) * 1000])
+                figures.add(case, "acks_cpu_ms", [used - before])
+                figures.add(case, "finalise_ms", [(done - taken) * 1000])
+                figures.add(case, "finalise_cpu_ms", [coordinator.cpu_ms() - used])
+                figures.add(case, "metadata_bytes", [sealed["checkpoint"]["metadata_bytes"]])
+    figures.add(case, "elsewhere_percent", [watched.spent.elsewhere_percent])
     figures.add(case, "memory_bytes", [coordinator.memory(peak=True)])
     figures.add(case, "memory_before_bytes", [base])
     return windows

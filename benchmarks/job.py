@@ -2,11 +2,11 @@
 
     hello  conf                                                   -> session_ms, context_ms, ready_ms, settings
     turn   workload, checkpoint, warm, warm_s, epochs, seconds, timeout_s, log, told -> start_ms, warm, progress, marks, checkpoints
-    keep   workload, checkpoint, timeout_s -> start_ms, began_ms, thread_ms, progress; the query goes on until the application ends
+    keep   workload, checkpoint, timeout_s -> start_ms, thread_ms, progress; the query goes on until the application ends
     seen   checkpoint                                           -> checkpoints, restored_ms: what the Checkpoints tab knows
 
-`context_ms`, `ready_ms`, `began_ms`, `thread_ms`: when Spark's context began, when the session was there, when a query was started, and
-when it had been analysed and its own thread began.
+`context_ms`, `ready_ms`, `thread_ms`: when Spark's context began, when the session was there, and when a query had been analysed and its
+own thread began.
 `settings` are all those that the application runs with, its own and what a plugin made.
 `start_ms` is from the query's start to the end of its first epoch. The query warms up for at least `warm` epochs and `warm_s` seconds,
 `warm` of the answer tells how many epochs that were, and goes on for at least `epochs` and `seconds`. `progress` is that of the first
@@ -22,7 +22,7 @@ import threading
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,17 +43,21 @@ LEVEL = "spark.log.level"
 class Epochs:
     """What the listener has seen of the query in hand. Called in py4j's thread, waited for in the main thread."""
 
-    def __init__(self, log: Path | None, past: Collection[str]) -> None:
+    def __init__(self, log: Path | None) -> None:
         self._changed = threading.Condition()
         self._log = log
-        self._past = past
+        self._run = ""
         self.thread_ms = 0.0
         self.progress: list[dict[str, Any]] = []
         self.marks: list[dict[str, Any]] = []
         self.ended = False
 
+    def begin(self, run: str, thread_ms: float) -> None:
+        """Called before Spark's `start` returns, and so before anything else is told of the run."""
+        self._run, self.thread_ms = run, thread_ms
+
     def add(self, progress: dict[str, Any]) -> None:
-        if not progress["numInputRows"] or progress["runId"] in self._past:
+        if not progress["numInputRows"] or progress["runId"] != self._run:
             return
         used = session_cpu_ms(os.getsid(0))
         used["elsewhere"] = machine_cpu_ms() - used["all"]
@@ -66,9 +70,9 @@ class Epochs:
             self._changed.notify_all()
 
     def end(self, run: str) -> None:
-        """A run has ended: this one, or one before it whose end is told late."""
+        """A run has ended: this one, or another one."""
         with self._changed:
-            self.ended = self.ended or run not in self._past
+            self.ended = self.ended or run == self._run
             self._changed.notify_all()
 
     def wait(self, count: int, timeout_s: float) -> bool:
@@ -81,7 +85,6 @@ class Application:
     def __init__(self) -> None:
         self._spark: SparkSession | None = None
         self._epochs: Epochs | None = None
-        self._past: set[str] = set()
 
     def hello(self, message: Message) -> Mapping[str, Any]:
         from pyspark.sql import SparkSession
@@ -101,7 +104,7 @@ class Application:
         class Listener(StreamingQueryListener):
             def onQueryStarted(self, event: Any) -> None:  # noqa: N802
                 if application._epochs is not None:
-                    application._epochs.thread_ms = datetime.fromisoformat(event.timestamp).timestamp() * 1000
+                    application._epochs.begin(str(event.runId), datetime.fromisoformat(event.timestamp).timestamp() * 1000)
 
             def onQueryIdle(self, event: Any) -> None: ...  # noqa: N802
 
@@ -132,7 +135,6 @@ class Application:
             since = epochs.marks[warm - 1]["at_ms"] if warm else began
             self._run(query, epochs, warm + int(message["epochs"]), since / 1000 + float(message["seconds"]), deadline)
             start_ms = epochs.marks[0]["at_ms"] - began
-        self._past.add(str(query.runId))
         query.stop()
         seen = self._checkpoints(str(message["checkpoint"]))
         progress = epochs.progress[: message["told"]]
@@ -141,7 +143,7 @@ class Application:
     def keep(self, message: Message) -> Mapping[str, Any]:
         query, epochs, began = self._start(message)
         self._run(query, epochs, 1, began / 1000, began / 1000 + float(message["timeout_s"]))
-        times = {"start_ms": epochs.marks[0]["at_ms"] - began, "began_ms": began, "thread_ms": epochs.thread_ms}
+        times = {"start_ms": epochs.marks[0]["at_ms"] - began, "thread_ms": epochs.thread_ms}
         return {**times, "progress": epochs.progress[:1]}
 
     def seen(self, message: Message) -> Mapping[str, Any]:
@@ -160,7 +162,7 @@ class Application:
         work = message["workload"]
         self._spark.conf.set("spark.sql.shuffle.partitions", str(work["partitions"]))
         log = message.get("log")
-        epochs = self._epochs = Epochs(Path(log) if log else None, self._past)
+        epochs = self._epochs = Epochs(Path(log) if log else None)
         frame = QUERIES[work["query"]](self._spark, int(work["rows"]))
         writer = frame.writeStream.format("noop").outputMode(OUTPUT[work["query"]]).option("checkpointLocation", message["checkpoint"])
         if work["once"]:
@@ -178,7 +180,6 @@ class Application:
         if epochs.ended or query.exception() is not None:
             raise BenchmarkError(f"the query ended by itself after {len(epochs.progress)} epochs: {str(query.exception())[:2000]}")
         if not in_time:
-            self._past.add(str(query.runId))
             query.stop()
             raise BenchmarkError(f"the query has run {len(epochs.progress)} of {count} epochs, and no time is left")
         return len(epochs.progress)

@@ -20,7 +20,7 @@ def describe() -> dict[str, Any]:
     memory = re.search(r"^MemTotal:\s*(\d+)", Path("/proc/meminfo").read_text(), re.MULTILINE)
     java = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr.splitlines()
     return {
-        "time": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "time": now(),
         "processors": f"{os.cpu_count()} x {cpu[1] if cpu else platform.machine()}",
         "memory_gib": round(int(memory[1]) / 1024 / 1024) if memory else 0,
         "kernel": kernel(platform.release()),
@@ -32,6 +32,11 @@ def describe() -> dict[str, Any]:
         "latency_ms": LATENCY_MS,
         "load_before": round(os.getloadavg()[0], 2),
     }
+
+
+def now() -> str:
+    """To the minute."""
+    return datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def commit(folder: Path) -> str:

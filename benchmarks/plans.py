@@ -6,6 +6,7 @@ import math
 import tempfile
 import time
 from collections.abc import Callable, Collection, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -25,7 +26,7 @@ from benchmarks import (
     streams,
 )
 from benchmarks.budget import Budget
-from benchmarks.epochs import Save, Tell, Turns
+from benchmarks.epochs import Rounds, Save, Tell, Turns
 from benchmarks.far_s3 import far_s3
 from benchmarks.figures import Figures
 from benchmarks.state_targets import READ_ROWS, WRITTEN_ROWS
@@ -262,10 +263,18 @@ class _Parts:
             self._figures.finish(name, experiment, rounds)
             self._save()
 
-    def run_rounds(self, name: str, experiment: str, measure: Callable[[], None], rounds: int, **setting: int) -> None:
-        """`measure` itself records and saves each of the rounds that are still missing."""
-        if self._figures.parts.get(name, 0) < rounds and self._begin(name, experiment, **setting):
-            measure()
+    def run_rounds(self, name: str, experiment: str, measure: Callable[[], Rounds], rounds: int, **setting: int) -> None:
+        """Those that are still missing. Each is saved by itself, and none is begun too late."""
+        begun = self._figures.parts.get(name, 0)
+        if begun >= rounds or not self._begin(name, experiment, **setting):
+            return
+        with closing(measure()) as measured:
+            for number in range(begun + 1, rounds + 1):
+                self._figures.complete(name, experiment, next(measured))
+                self._save()
+                if number < rounds and self._until.left() <= 0:
+                    self.complete = False
+                    return
 
     def _begin(self, name: str, experiment: str, **setting: int) -> bool:
         if self._until.left() <= 0:
@@ -275,6 +284,7 @@ class _Parts:
             self._figures.forget(
                 lambda case: case.experiment == experiment and all(getattr(case, key) == value for key, value in setting.items())
             )
+        self._figures.begin(name)
         return True
 
 
@@ -328,17 +338,17 @@ def _run(plan: Plan, figures: Figures, tell: Tell, save: Save, until: Budget) ->
         for number, group in enumerate(plan.groups):
             parts.complete &= epochs.run(group, s3, folder / f"epochs-{number}", figures, tell, budget, save, until)
         if plan.restore_mb:
-            restored = partial(restore.run, plan.restore_mb, RESTORED, plan.restore_rounds, s3, folder / "restore", figures, tell, save)
+            restored = partial(restore.rounds, plan.restore_mb, RESTORED, s3, folder / "restore", figures, tell)
             parts.run_rounds(restore.EXPERIMENT, restore.EXPERIMENT, restored, plan.restore_rounds)
         for size in plan.pieces_mb:
-            restarted = partial(restart_pieces.run, size, PIECES, plan.pieces_rounds, s3, folder / f"pieces-{size}", figures, tell, save)
+            restarted = partial(restart_pieces.rounds, size, PIECES, s3, folder / f"pieces-{size}", tell)
             parts.run_rounds(restart_pieces.part(size), restart_pieces.EXPERIMENT, restarted, plan.pieces_rounds, size=size)
         if plan.chain_rounds:
-            lengths = (chains.PARTITIONS, chains.EPOCHS, plan.chain_rounds)
-            chained = partial(chains.run, CHAINED, *lengths, s3, folder / "chains", figures, tell, save)
+            chained = partial(chains.rounds, CHAINED, chains.PARTITIONS, chains.EPOCHS, s3, folder / "chains", tell)
             parts.run_rounds(chains.EXPERIMENT, chains.EXPERIMENT, chained, plan.chain_rounds)
         if plan.short_epochs:
-            lived = partial(short_epochs.run, plan.short_epochs, plan.short_epoch_rounds, s3, folder / "short-epochs", figures, tell, save)
+            with_seldom = not figures.parts.get(short_epochs.EXPERIMENT)
+            lived = partial(short_epochs.rounds, plan.short_epochs, s3, folder / "short-epochs", tell, with_seldom)
             parts.run_rounds(short_epochs.EXPERIMENT, short_epochs.EXPERIMENT, lived, plan.short_epoch_rounds)
         if plan.fork_epochs and not missing:
             forked = partial(standing.forks, STANDING, Workload("aggregation", 200), plan.fork_epochs, s3, folder, figures, tell)

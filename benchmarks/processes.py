@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -50,6 +51,17 @@ def machine_cpu_ms() -> float:
     """Processor time of everything on this machine since it started, and what other machines on the same host took from it."""
     user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9])
     return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK") * 1000
+
+
+class Elsewhere:
+    """How much of the machine's processors others had, since an application of processes was begun: S3 server and proxy among them."""
+
+    def __init__(self) -> None:
+        self._began, self._machine_ms = time.monotonic(), machine_cpu_ms()
+
+    def percent(self, session: int) -> float:
+        there_was = (time.monotonic() - self._began) * 1000 * (os.cpu_count() or 1)
+        return 100 * max(0.0, machine_cpu_ms() - self._machine_ms - session_cpu_ms(session)["all"]) / there_was
 
 
 def tell_session(session: int, number: signal.Signals) -> None:

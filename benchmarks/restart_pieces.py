@@ -3,6 +3,7 @@ context, session and progress, what the Checkpoints tab and the log say, and whe
 
 from __future__ import annotations
 
+import itertools
 import re
 import shutil
 from collections.abc import Mapping, Sequence
@@ -11,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import restore
-from benchmarks.epochs import Save, Tell
+from benchmarks.epochs import Rounds, Tell
 from benchmarks.errors import BenchmarkError
 from benchmarks.far_s3 import FarS3
 from benchmarks.figures import Case, Figures
+from benchmarks.flink import commands
+from benchmarks.flink import restart as flink
 from benchmarks.job import LEVEL
 from benchmarks.session import Session
 from benchmarks.systems import Setup, System
@@ -25,6 +28,8 @@ SIZES = (0, restore.MEGABYTES)
 PIECES = ("jvm", "session", "query", "claim", "files", "plan", "fetch", "load", "epoch")
 _HOUR_S = 3600
 _START_S = 3600.0
+_ROUNDED_MS = 2.0
+"""Two clocks with whole milliseconds stand at the ends of a piece."""
 _TASKS = 2
 """That run at once, of a `local[2]`: what tasks take one after the other is spread over so many."""
 _FETCHED = re.compile(r" fetched version \d+ of .*, in (\d+) ms$", re.MULTILINE)
@@ -35,42 +40,45 @@ def part(megabytes: int) -> str:
     return f"{EXPERIMENT} {megabytes}"
 
 
-def run(
-    megabytes: int, systems: Sequence[System], rounds: int, s3: FarS3, folder: Path, figures: Figures, tell: Tell, save: Save = lambda: None
-) -> None:
-    """All fill first, then they restart in turn, as many rounds as are missing. `size` of the cases is megabytes of state.
+def rounds(megabytes: int, systems: Sequence[System], s3: FarS3, folder: Path, tell: Tell, with_flink: bool = True) -> Rounds:
+    """All fill first, then they restart in turn, Flink behind Spark. `size` of the cases is megabytes of state.
 
     Before the first round that counts each has a start that is killed as well, and brings what it reads into the disk's cache. The state is
     not kept for another run: one that goes on fills anew. Raises BenchmarkError.
     """
     setups = [restore.fill(system, megabytes, s3, folder / system.name.lower(), Figures(), tell, _LOGGED) for system in systems]
-    begun = figures.parts.get(part(megabytes), 0)
-    for number in range(begun, rounds + 1):
-        found = Figures()
+    filled = flink.fill(megabytes, s3, folder / "flink", tell) if with_flink else None
+    for number in itertools.count():
+        found, which = Figures(), f"{megabytes} MB, {f'round {number}' if number else 'once without counting'}"
         for setup in setups:
-            tell(f"restart: {setup.system.value}, {megabytes} MB, {f'round {number}' if number > begun else 'once without counting'}")
-            pieces = _restart(setup, megabytes, folder / f"{setup.system.name.lower()}-{number}")
+            tell(f"restart: {setup.system.value}, {which}")
             case = Case(EXPERIMENT, setup.system.value, restore.PARTITIONS, megabytes)
-            for name, ms in {**pieces, "restart": sum(pieces.values())}.items():
-                found.add(case, f"{name}_ms", [ms])
-        if number > begun:
-            figures.take(found)
-            figures.finish(part(megabytes), EXPERIMENT)
-            save()
+            _restart(setup, case, folder / f"{setup.system.name.lower()}-{number}", found)
+        if filled is not None:
+            tell(f"restart: {commands.NAME}, {which}")
+            pieces, elsewhere = flink.restart(filled, folder / f"flink-{number}")
+            case = Case(EXPERIMENT, commands.NAME, flink.PARALLELISM, megabytes)
+            found.add(case, "elsewhere_percent", [elsewhere])
+            _take_down(found, case, pieces)
+        if number:
+            yield found
 
 
-def _restart(setup: Setup, megabytes: int, folder: Path) -> dict[str, float]:
+def _restart(setup: Setup, case: Case, folder: Path, figures: Figures) -> None:
     """In a new JVM with no file of the one that was killed; it is killed too, while its query waits for the next trigger."""
     with Session(setup.on_new_machine(folder), folder) as session:
         session.hello()
         place = f"{setup.locations}/q"
-        started = session.keep(restore.small(megabytes, trigger_s=_HOUR_S), place, _START_S)
+        started = session.keep(restore.small(case.size, trigger_s=_HOUR_S), place, _START_S)
+        figures.add(case, "elsewhere_percent", [session.elsewhere_percent()])
         restored_ms = session.seen(place)["restored_ms"]
         session.kill()
         found = {"jvm": session.context_ms - session.spawned_ms, "session": session.ready_ms - session.context_ms}
-        found["query"] = started["thread_ms"] - started["began_ms"]
+        found["query"] = started["thread_ms"] - session.ready_ms
         progress = started["progress"][0]
-        load_ms = restore.loaded_ms(setup.system, megabytes, progress)
+        if not progress["batchId"]:
+            raise BenchmarkError(f"{setup.system.value} began from nothing, and not with what was there")
+        load_ms = restore.loaded_ms(setup.system, case.size, progress)
         if setup.system.stock:
             found |= pieces_of(progress, started["thread_ms"], load_ms)
         else:
@@ -82,7 +90,16 @@ def _restart(setup: Setup, megabytes: int, folder: Path) -> dict[str, float]:
             found |= pieces_of(progress, files_ms, load_ms) | {"fetch": fetch_ms / _TASKS}
             found["epoch"] -= found["fetch"]
     shutil.rmtree(folder)
-    return found
+    _take_down(figures, case, found)
+
+
+def _take_down(figures: Figures, case: Case, pieces: Mapping[str, float]) -> None:
+    """Raises BenchmarkError where they cannot be true."""
+    if wrong := {name: ms for name, ms in pieces.items() if ms < -_ROUNDED_MS}:
+        told = ", ".join(f"{name} {ms:.0f} ms" for name, ms in wrong.items())
+        raise BenchmarkError(f"{case.system}: pieces of a restart cannot be shorter than nothing: {told}")
+    for name, ms in {**pieces, "restart": sum(pieces.values())}.items():
+        figures.add(case, f"{name}_ms", [ms])
 
 
 def pieces_of(progress: Mapping[str, Any], since_ms: float, load_ms: float) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import time
 from collections.abc import Mapping, Sequence
@@ -10,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import stored
-from benchmarks.epochs import PHASE, Save, Tell, gather_checkpoints, gather_epochs
+from benchmarks.agent_bound import FILES
+from benchmarks.epochs import PHASE, Rounds, Tell, gather_checkpoints, gather_epochs
 from benchmarks.errors import BenchmarkError
 from benchmarks.far_s3 import FarS3
 from benchmarks.figures import Case, Figures
@@ -26,6 +28,7 @@ PARTITIONS, MEGABYTES = 20, 1000
 FILL_EPOCHS = 10
 SMALL_ROWS = 1000
 BLOCK = 8 << 20
+_LOADED = "rocksdbLoadLatencyMs"
 READERS = 16
 _FILL_S, _RESTORE_S = 1800.0, 1200.0
 _PAUSE_S = 6
@@ -36,25 +39,21 @@ some as a restore does, whose application has to start."""
 _SNAPSHOTS = {"spark.sql.streaming.stateStore.minDeltasForSnapshot": "2", "spark.sql.streaming.stateStore.maintenanceInterval": "4s"}
 
 
-def run(
-    megabytes: int, systems: Sequence[System], rounds: int, s3: FarS3, folder: Path, figures: Figures, tell: Tell, save: Save = lambda: None
-) -> None:
-    """All fill first, then they restore in turn, as many rounds as are missing. `size` of the cases is megabytes of state.
+def rounds(megabytes: int, systems: Sequence[System], s3: FarS3, folder: Path, figures: Figures, tell: Tell) -> Rounds:
+    """All fill first, which `figures` tell of; then they restore in turn. `size` of the cases is megabytes of state.
 
     The state is not kept for another run: one that goes on fills anew. Raises BenchmarkError.
     """
     figures.forget(lambda case: case.experiment == FILLED)
     setups = [fill(system, megabytes, s3, folder / system.name.lower(), figures, tell) for system in systems]
     ours = next(setup for setup in setups if setup.system is System.S3)
-    for number in range(figures.parts.get(EXPERIMENT, 0), rounds):
+    for number in itertools.count(1):
         found, ranges = Figures(), _ranges(s3, ours.bucket)  # each start goes on, and stores what the next one reads
         found.add(Case(EXPERIMENT, ours.system.value, PARTITIONS, megabytes), "state_bytes", [sum(length for _, _, length in ranges)])
         _plain(ours, ranges, megabytes, number, s3, folder / "plain", found, tell)
         for setup in setups:
             _restore(setup, megabytes, number, s3, folder / f"{setup.system.name.lower()}-fresh-{number}", found, tell)
-        figures.take(found)
-        figures.finish(EXPERIMENT, EXPERIMENT)
-        save()
+        yield found
 
 
 def fill(
@@ -78,6 +77,7 @@ def fill(
         if not system.stock:
             for name, pid in own_processes(session).items():
                 figures.add(Case(FILLED, name, PARTITIONS, megabytes), "peak_memory_bytes", [resident(pid, peak=True)])
+            figures.add(Case(FILLED, "agent", PARTITIONS, megabytes), FILES, [stored.files(s3, setup.bucket, "q")])
     setup.lose_disk()
     return setup
 
@@ -95,11 +95,12 @@ def _restore(setup: Setup, megabytes: int, number: int, s3: FarS3, folder: Path,
     """In a new JVM, with no file of the old one; beside it the same query over an empty state, in a new JVM as well."""
     case = Case(EXPERIMENT, setup.system.value, PARTITIONS, megabytes)
     for metric, location in (("empty_ms", f"{setup.locations}/empty-{number}"), ("first_epoch_ms", f"{setup.locations}/q")):
-        tell(f"restore: {setup.system.value}, {'nothing' if metric == 'empty_ms' else f'{megabytes} MB'}, round {number + 1}")
+        tell(f"restore: {setup.system.value}, {'nothing' if metric == 'empty_ms' else f'{megabytes} MB'}, round {number}")
         before = s3.brought()
         with Session(setup.on_new_machine(folder), folder) as session:
             session.hello()
             answer = session.turn(small(megabytes), location, warm=0, epochs=1, timeout_s=_RESTORE_S)
+            figures.add(case, "elsewhere_percent", [session.elsewhere_percent()])
         figures.add(case, metric, [answer["start_ms"]])
         what = metric.removesuffix("_ms")
         figures.add(case, f"{what}_read_bytes", [s3.brought() - before])
@@ -115,11 +116,13 @@ def _restore(setup: Setup, megabytes: int, number: int, s3: FarS3, folder: Path,
 
 
 def loaded_ms(system: System, megabytes: int, progress: Mapping[str, Any]) -> float:
-    """How long the engine has loaded, all stores together. Raises BenchmarkError where the state was not there."""
+    """How long the engine has loaded, all stores together. Raises BenchmarkError where the state was not there, or that is not told."""
     loaded = progress["stateOperators"][0]
     if loaded["numRowsTotal"] < megabytes * 900:
         raise BenchmarkError(f"{system.value} restored {loaded['numRowsTotal']} keys of {megabytes * 1000}")
-    return float(loaded["customMetrics"].get("rocksdbLoadLatencyMs", 0))
+    if _LOADED not in loaded["customMetrics"]:
+        raise BenchmarkError(f"{system.value}: Spark's progress has no {_LOADED}, so nobody can tell how long stores took to load")
+    return float(loaded["customMetrics"][_LOADED])
 
 
 _Range = tuple[str, int, int]
@@ -127,7 +130,7 @@ _Range = tuple[str, int, int]
 
 def _plain(setup: Setup, ranges: list[_Range], megabytes: int, number: int, s3: FarS3, folder: Path, figures: Figures, tell: Tell) -> None:
     """The same bytes into files, by ranged reads in parallel and nothing else."""
-    tell(f"restore: {PLAIN}, round {number + 1}")
+    tell(f"restore: {PLAIN}, round {number}")
     folder.mkdir(parents=True)
     time.sleep(_FREED_S)
     began = time.monotonic()

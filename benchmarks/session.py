@@ -35,6 +35,7 @@ class Session:
         self.setup = setup
         self.log = folder / "application.log"
         self.spawned_ms = time.time() * 1000
+        self._elsewhere = processes.Elsewhere()
         self.context_ms = self.ready_ms = 0.0
         """When its process was begun, when its Spark context was, and when its session was there; milliseconds since 1970."""
         here = {"SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
@@ -121,6 +122,10 @@ class Session:
     def seen(self, checkpoint: str) -> dict[str, Any]:
         """What the Checkpoints tab knows of a query's stream."""
         return self._ask(END_S, "seen", checkpoint=checkpoint)
+
+    def elsewhere_percent(self) -> float:
+        """How much of the machine's processors others had since the application was begun."""
+        return self._elsewhere.percent(self.id)
 
     def kill(self) -> None:
         """The application and all it has started, at once."""

@@ -5,6 +5,7 @@ A changelog names all that lie before it in its chain, so a chain of n costs n t
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import statistics
 from collections.abc import Sequence
@@ -13,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.access_log import Kind, Request, between, by_kind, bytes_put, of_stream
-from benchmarks.chains import NO_SNAPSHOTS
-from benchmarks.epochs import Save, Tell
+from benchmarks.chains import SELDOM
+from benchmarks.epochs import Rounds, Tell
 from benchmarks.far_s3 import FarS3
 from benchmarks.figures import Case, Figures
 from benchmarks.session import Session
@@ -22,7 +23,9 @@ from benchmarks.systems import Setup, System, set_up
 from benchmarks.workloads import Workload
 
 EXPERIMENT = "short epochs"
-OURS, WITHOUT = System.S3.value, "the same without full snapshots"
+OURS, SELDOM_FULL = System.S3.value, "the same, a full snapshot every 500 epochs"
+"""The other one is set to have none; at 500 changelogs the plugin asks for one all the same (`LoadedChain.scala`). Where an epoch takes
+0.12 s, Spark's own maintenance, once a minute, would come as often."""
 PARTITIONS, EPOCHS, ROWS = 4, 5_000, 200
 EARLY = 10
 """After this part of all epochs a restart is early, after all of them late."""
@@ -31,19 +34,15 @@ LAST = 200
 _EPOCH_S, _START_S = 5.0, 60.0
 
 
-def run(epochs: int, rounds: int, s3: FarS3, folder: Path, figures: Figures, tell: Tell, save: Save = lambda: None) -> None:
-    """As many rounds as are missing, each with a stream of its own. `size` of the cases is epochs. Raises BenchmarkError.
-
-    Without full snapshots it is run once: bytes are counted, and no restart ends the chains that it is about.
-    """
-    for number in range(figures.parts.get(EXPERIMENT, 0), rounds):
+def rounds(epochs: int, s3: FarS3, folder: Path, tell: Tell, with_seldom: bool = True) -> Rounds:
+    """Each has a stream of its own. `size` of the cases is epochs. `with_seldom`: in the first one full snapshots are tried seldom as well,
+    once, for bytes are counted, and no restart ends the chains that it is about. Raises BenchmarkError."""
+    for number in itertools.count(1):
         found = Figures()
         _stream(epochs, number, s3, folder / str(number), found, tell)
-        if not number:
-            _without(epochs, s3, folder / "without", found, tell)
-        figures.take(found)
-        figures.finish(EXPERIMENT, EXPERIMENT)
-        save()
+        if number == 1 and with_seldom:
+            _seldom(epochs, s3, folder / "seldom", found, tell)
+        yield found
 
 
 def _stream(epochs: int, number: int, s3: FarS3, folder: Path, figures: Figures, tell: Tell) -> None:
@@ -51,9 +50,10 @@ def _stream(epochs: int, number: int, s3: FarS3, folder: Path, figures: Figures,
     case, early = Case(EXPERIMENT, OURS, PARTITIONS, epochs), max(1, epochs // EARLY)
     setup, put = set_up(System.S3, s3, folder), 0
     for what, count in (("empty", early), ("early", epochs - early), ("late", 1)):
-        tell(f"short epochs: round {number + 1}, {what}: {count} epochs")
+        tell(f"short epochs: round {number}, {what}: {count} epochs")
         requests, answer = _application(setup, count, s3, folder / what)
         figures.add(case, f"{what}_ms", [answer["start_ms"]])
+        figures.add(case, "elsewhere_percent", [answer["elsewhere_percent"]])
         figures.add(case, f"{what}_get_requests", [by_kind(requests[0])[Kind.GET]])
         if what == "late":
             break
@@ -65,10 +65,10 @@ def _stream(epochs: int, number: int, s3: FarS3, folder: Path, figures: Figures,
     shutil.rmtree(folder)
 
 
-def _without(epochs: int, s3: FarS3, folder: Path, figures: Figures, tell: Tell) -> None:
-    tell(f"short epochs: {WITHOUT}: {epochs} epochs")
-    case = Case(EXPERIMENT, WITHOUT, PARTITIONS, epochs)
-    requests, answer = _application(set_up(System.S3, s3, folder, NO_SNAPSHOTS), epochs, s3, folder / "application")
+def _seldom(epochs: int, s3: FarS3, folder: Path, figures: Figures, tell: Tell) -> None:
+    tell(f"short epochs: {SELDOM_FULL}: {epochs} epochs")
+    case = Case(EXPERIMENT, SELDOM_FULL, PARTITIONS, epochs)
+    requests, answer = _application(set_up(System.S3, s3, folder, SELDOM), epochs, s3, folder / "application")
     figures.add(case, "late_epoch_ms", [_epoch_ms(answer)])
     figures.add(case, "late_metadata_bytes", [_metadata_bytes(requests)])
     figures.add(case, "put_bytes", [_put_bytes(requests) / epochs])
@@ -83,6 +83,7 @@ def _application(setup: Setup, epochs: int, s3: FarS3, folder: Path) -> tuple[li
         before = s3.log.stat().st_size
         work, timeout_s = Workload("narrow", PARTITIONS, ROWS), _START_S + epochs * _EPOCH_S
         answer = session.turn(work, f"{setup.locations}/q", warm=0, epochs=epochs, timeout_s=timeout_s, log=s3.log, told=1)
+        answer["elsewhere_percent"] = session.elsewhere_percent()
     ends = [before, *(mark["log_bytes"] for mark in answer["marks"][:epochs])]
     return [of_stream(between(s3.log, *span), setup.bucket, "q") for span in pairwise(ends)], answer
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from benchmarks import agents, finalise, streams
+from benchmarks.agent_bound import FILES, over_bound
 from benchmarks.figures import Case, Estimate, Figures
 from benchmarks.finalise import GROWN, PART, SAMPLED, YOUNG
 from benchmarks.judging import MB, Measure, Profile, Target, count, exactly, median_of, megabytes, millis, ratio_of, times
@@ -26,7 +27,7 @@ _THROUGH = f"{agents.PARTITIONS:,} partitions through {agents.AGENTS} agents"
 _MANY_AGENTS = Profile(
     agents.EXPERIMENT,
     (agents.SYSTEM,),
-    ("acks_ms", "finalise_ms", "messages", "requests", "put_bytes", "metadata_bytes", "memory_bytes", "agent_memory_bytes"),
+    ("acks_ms", "finalise_ms", "messages", "requests", "put_bytes", "metadata_bytes", "memory_bytes", "agent_memory_bytes", FILES),
     agents.PARTITIONS,
     agents.AGENTS,
     unit="agents",
@@ -42,7 +43,10 @@ _STREAMING = Profile(
 _RUNNING = Profile(
     streams.BUSY,
     (System.S3.value,),
-    ("requests", *(f"{name}_requests" for name in ("put", "delete", "list", "get", "head")), "finalise_ms", "end_to_end_ms"),
+    (
+        *("requests", *(f"{name}_requests" for name in ("look", "put", "delete", "list", "get", "head"))),
+        *("agent_memory_bytes", FILES, "finalise_ms", "end_to_end_ms"),
+    ),
     unit="streams",
     kind="requests",
 )
@@ -86,9 +90,9 @@ def _own_processes(figures: Figures) -> Estimate | str:
 
 
 def _asked_by_epochs(figures: Figures) -> Estimate | str:
-    """Less reads: a stream that waits for its next trigger looks at its log."""
-    asked, reads = figures.median(_BUSY, "requests"), figures.median(_BUSY, "get_requests") or 0
-    return "" if asked is None else Estimate.exact(asked - reads)
+    """Less looks: a stream that waits for its next trigger asks for the next entry of its log, which is not there."""
+    asked, looks = figures.median(_BUSY, "requests"), figures.median(_BUSY, "look_requests")
+    return "" if asked is None or looks is None else Estimate.exact(asked - looks)
 
 
 SIZE_TARGETS: Sequence[Target] = (
@@ -111,6 +115,14 @@ SIZE_TARGETS: Sequence[Target] = (
     Target(
         f"memory of the coordinator, {_THROUGH}", _MOST, exactly("memory_bytes", _AGENTS), megabytes, counted=True, profile=_MANY_AGENTS
     ),
+    Target(
+        f"memory of an agent over its bound, {_THROUGH}",
+        1,
+        over_bound("agent_memory_bytes", _AGENTS),
+        times,
+        counted=True,
+        profile=_MANY_AGENTS,
+    ),
     Target(f"finalise, {_THROUGH}", None, median_of("finalise_ms", _AGENTS), millis),
     Target(
         f"coordinators and agents of {_MANY_STREAMS} streams in one session", 2, _own_processes, count, counted=True, profile=_STREAMING
@@ -128,6 +140,14 @@ SIZE_TARGETS: Sequence[Target] = (
         _MOST,
         exactly("coordinator_memory_bytes", _BUSY),
         megabytes,
+        counted=True,
+        profile=_RUNNING,
+    ),
+    Target(
+        f"memory of the agent over its bound, {_MANY_STREAMS} streams that run",
+        1,
+        over_bound("agent_memory_bytes", _BUSY, _MANY_STREAMS),
+        times,
         counted=True,
         profile=_RUNNING,
     ),

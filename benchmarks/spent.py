@@ -20,10 +20,15 @@ class Spent:
     cpu_ms: float
     elsewhere_ms: float
 
+    @property
+    def elsewhere_percent(self) -> float:
+        """Of all that the machine's processors had."""
+        return 100 * max(0.0, self.elsewhere_ms) / (self.took_ms * (os.cpu_count() or 1))
+
     def add(self, figures: Figures, case: Case, name: str) -> None:
         figures.add(case, f"{name}_ms", [self.took_ms])
         figures.add(case, f"{name}_cpu_ms", [self.cpu_ms])
-        figures.add(case, "elsewhere_percent", [100 * max(0.0, self.elsewhere_ms) / (self.took_ms * (os.cpu_count() or 1))])
+        figures.add(case, "elsewhere_percent", [self.elsewhere_percent])
 
     def to_json(self) -> dict[str, float]:
         return asdict(self)

@@ -46,9 +46,11 @@ def start_up(
             with budget.spending(f"start-up {system.value}"), Session(setup, own) as session:
                 session_ms = session.hello()
                 answer = session.turn(Workload("aggregation", 20, 1), f"{setup.locations}/q", warm=0, epochs=1, timeout_s=_QUERY_S)
+                elsewhere = session.elsewhere_percent()
             if number:
                 case = Case(START_UP, system.value, 20, 1)
                 figures.add(case, "session_ms", [session_ms])
+                figures.add(case, "elsewhere_percent", [elsewhere])
                 figures.add(case, "first_epoch_ms", [answer["start_ms"]])
                 figures.add(case, "start_up_ms", [session_ms + float(answer["start_ms"])])
                 for phase, ms in answer["progress"][0]["durationMs"].items():

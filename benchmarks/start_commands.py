@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 import click
 
 from benchmarks import chains, plans, restart_pieces, restore, short_epochs, standing
+from benchmarks.epochs import Rounds
 from benchmarks.far_s3 import FarS3
 from benchmarks.figures import Figures
 from benchmarks.measuring import NAMES, json_option, measure, rounds_option, systems_of, systems_option, tell
 from benchmarks.systems import System
+
+
+def _take(number: int, measured: Rounds, figures: Figures) -> None:
+    """So many rounds."""
+    with closing(measured):
+        for found in itertools.islice(measured, number):
+            figures.take(found)
 
 
 @click.command("restore")
@@ -22,7 +32,7 @@ from benchmarks.systems import System
 def one_restore(megabytes: int, rounds: int, stock: bool, out: Path | None) -> None:
     """A query with much state on a machine that has nothing of it, against plain parallel reads of the same bytes."""
     systems = plans.RESTORED if stock else (System.S3,)
-    measure(out, lambda s3, folder, figures: restore.run(megabytes, systems, rounds, s3, folder, figures, tell))
+    measure(out, lambda s3, folder, figures: _take(rounds, restore.rounds(megabytes, systems, s3, folder, figures, tell), figures))
 
 
 @click.command("chains")
@@ -33,7 +43,8 @@ def one_restore(megabytes: int, rounds: int, stock: bool, out: Path | None) -> N
 @json_option
 def one_chains(chosen: str, partitions: int, count: int, rounds: int, out: Path | None) -> None:
     """A first epoch from long chains of changelogs, and one on nothing: time, requests and bytes."""
-    measure(out, lambda s3, folder, figures: chains.run([NAMES[chosen]], partitions, count, rounds, s3, folder, figures, tell))
+    systems = [NAMES[chosen]]
+    measure(out, lambda s3, folder, figures: _take(rounds, chains.rounds(systems, partitions, count, s3, folder, tell), figures))
 
 
 @click.command("short-epochs")
@@ -42,7 +53,7 @@ def one_chains(chosen: str, partitions: int, count: int, rounds: int, out: Path 
 @json_option
 def one_short_epochs(count: int, rounds: int, out: Path | None) -> None:
     """Short epochs over 1,000 keys: bytes of an epoch, size of `_metadata` and time of a restart, early and late in a stream's life."""
-    measure(out, lambda s3, folder, figures: short_epochs.run(count, rounds, s3, folder, figures, tell))
+    measure(out, lambda s3, folder, figures: _take(rounds, short_epochs.rounds(count, s3, folder, tell), figures))
 
 
 @click.command("restart-pieces")
@@ -61,7 +72,7 @@ def one_restart_pieces(gigabytes: Sequence[int], rounds: int, out: Path | None) 
 
     def restarted(s3: FarS3, folder: Path, figures: Figures) -> None:
         for size in gigabytes:
-            restart_pieces.run(size * 1000, plans.PIECES, rounds, s3, folder / str(size), figures, tell)
+            _take(rounds, restart_pieces.rounds(size * 1000, plans.PIECES, s3, folder / str(size), tell), figures)
 
     measure(out, restarted)
 

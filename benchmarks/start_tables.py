@@ -13,11 +13,13 @@ def pieces_table(figures: Figures) -> Table:
     rows = [(case.system, f"{case.size:,}", f"{figures.rounds(case)}", *spreads(figures, case, *metrics)) for case in cases]
     about = (
         "From a new process, after a kill, to the end of the first epoch, on a machine that has no file of the one before; stock on the "
-        "local disk finds its own. JVM: until Spark's context begins, the Python that starts it included. Query: its analysis by Spark. "
+        "local disk finds its own. JVM: until Spark's context begins, the Python that starts it included. Query: until its own thread "
+        "begins, with Spark's analysis before it is started and after. "
         "Claim: until the coordinator has claimed the stream and read its checkpoint. Files: until those of the driver are in the folder. "
         "Plan: until the first epoch's tasks begin. Fetch and load: how long they waited for the files of their stores, and for the engine "
         "that opens them, over two processors. Of stock Spark plan holds what it reads of its logs, and load what it fetches: nobody can "
-        "see these apart."
+        "see these apart. Flink has as much state in RocksDB, in two subtasks, and a checkpoint each second: session is until its job "
+        "runs, load until all tasks have their state, epoch until its first checkpoint is complete."
     )
     columns = ("system", "MB of state", "rounds", "JVM ms", "session", "query", "claim", "files", "plan", "fetch", "load", "epoch", "all")
     return Table("A restart in pieces", about, columns, rows)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from benchmarks import chains, restart_pieces, restore, short_epochs
 from benchmarks.figures import Case, Estimate, Figures
+from benchmarks.flink import commands
 from benchmarks.judging import Measure, Profile, Target, count, exactly, median_of, millis, ratio_of, times
 from benchmarks.systems import EXECUTORS, System
 
@@ -14,7 +15,7 @@ _CHAIN = Case(chains.EXPERIMENT, System.S3.value, chains.PARTITIONS, chains.EPOC
 _IN_A_CLUSTER = replace(_CHAIN, system=System.S3_CLUSTER.value)
 _RESTORED = Case(restore.EXPERIMENT, System.S3.value, restore.PARTITIONS, restore.MEGABYTES)
 _SHORT = Case(short_epochs.EXPERIMENT, short_epochs.OURS, short_epochs.PARTITIONS, short_epochs.EPOCHS)
-_LONG_CHAINS = replace(_SHORT, system=short_epochs.WITHOUT)
+_LONG_CHAINS = replace(_SHORT, system=short_epochs.SELDOM_FULL)
 _LENGTH = f"{chains.PARTITIONS} partitions with {chains.EPOCHS} changelogs each"
 
 _STARTING = Profile(
@@ -28,9 +29,8 @@ _STARTING = Profile(
 )
 _RESTARTING = Profile(
     restart_pieces.EXPERIMENT,
-    tuple(system.value for system in (System.S3, System.SAME_LOCAL, System.SAME_TUNED)),
+    (*(system.value for system in (System.S3, System.SAME_LOCAL, System.SAME_TUNED)), commands.NAME),
     tuple(f"{name}_ms" for name in (*restart_pieces.PIECES, "restart")),
-    restore.PARTITIONS,
     unit="MB",
 )
 _RESTORING = Profile(
@@ -45,13 +45,13 @@ _LIVING = Profile(
 )
 
 
-def _read(case: Case, executors: int) -> Measure:
-    """Bytes from S3, less those of a start on nothing, over the bytes that the state's objects have for each executor."""
+def _read(case: Case) -> Measure:
+    """Bytes from S3, less those of a start on nothing, over the bytes that the state's objects have."""
 
     def measure(figures: Figures) -> Estimate | str:
         values = [figures.median(case, metric) for metric in (f"{chains.CHAIN}_read_bytes", f"{chains.EMPTY}_read_bytes", "state_bytes")]
         chain, empty, state = values
-        return "" if chain is None or empty is None or not state else Estimate.exact((chain - empty) / (state * executors))
+        return "" if chain is None or empty is None or not state else Estimate.exact((chain - empty) / state)
 
     return measure
 
@@ -85,11 +85,11 @@ START_TARGETS: Sequence[Target] = (
     *(target for megabytes in restart_pieces.SIZES for target in _of_a_restart(megabytes)),
     Target(f"requests of a start from {_LENGTH}", 250, exactly(f"{chains.CHAIN}_requests", _CHAIN), count, counted=True, profile=_STARTING),
     Target("the same start beyond one on nothing", 3000, median_of("beyond_ms", _CHAIN), millis, profile=_STARTING),
-    Target("bytes that it reads over those of its state: each once", 1.1, _read(_CHAIN, 1), times, counted=True, profile=_STARTING),
+    Target("bytes that it reads over those of its state: each once", 1.1, _read(_CHAIN), times, counted=True, profile=_STARTING),
     Target(
-        "the same with two executors, each of which reads what it needs once",
-        1.1,
-        _read(_IN_A_CLUSTER, EXECUTORS),
+        f"the same of {EXECUTORS} executors together: of each all of it once at most",
+        1.1 * EXECUTORS,
+        _read(_IN_A_CLUSTER),
         times,
         counted=True,
         profile=_STARTING,
@@ -97,7 +97,7 @@ START_TARGETS: Sequence[Target] = (
     Target(
         f"bytes that a restore of {restore.MEGABYTES:,} MB reads over those of its state: each once",
         1.05,
-        _read(_RESTORED, 1),
+        _read(_RESTORED),
         times,
         counted=True,
         profile=_RESTORING,
@@ -105,7 +105,7 @@ START_TARGETS: Sequence[Target] = (
     Target(f"restart after {short_epochs.EPOCHS:,} short epochs over an early one", 1.2, _flat("ms"), times, profile=_LIVING),
     Target("`_metadata` then over the early one", 1.2, _flat("metadata_bytes"), times, counted=True, profile=_LIVING),
     Target(
-        "bytes to S3 over those of the same epochs without full snapshots",
+        "bytes to S3 over those of the same epochs with a full snapshot every 500",
         1.3,
         ratio_of(exactly("put_bytes", _SHORT), exactly("put_bytes", _LONG_CHAINS)),
         times,

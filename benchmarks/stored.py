@@ -30,6 +30,12 @@ def newest(s3: FarS3, bucket: str, name: str) -> tuple[str, Checkpoint] | None:
     return max(found, key=lambda pair: (pair[1].id.run, pair[1].id.epoch), default=None)
 
 
+def files(s3: FarS3, bucket: str, name: str) -> int:
+    """How many files of state stores the newest checkpoint of that stream has; 0 where there is none."""
+    found = newest(s3, bucket, name)
+    return sum(len(snapshot.handles) for snapshot in found[1].snapshots) if found else 0
+
+
 def dead_share(snapshots: Iterable[Snapshot]) -> float | None:
     """The part of all packs named by a checkpoint that none of its snapshots needs; None where it names no pack."""
     needed: Counter[str] = Counter()

@@ -7,8 +7,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import processes
-from benchmarks.access_log import between, by_kind
+from benchmarks import processes, stored
+from benchmarks.access_log import Kind, between, by_kind
+from benchmarks.agent_bound import FILES
 from benchmarks.epochs import Tell
 from benchmarks.errors import BenchmarkError
 from benchmarks.far_s3 import FarS3
@@ -77,16 +78,21 @@ def busy(count: int, s3: FarS3, folder: Path, figures: Figures, tell: Tell) -> N
         time.sleep(_WATCHED_S)
         requests = [r for r in between(s3.log, length, s3.log.stat().st_size) if r.bucket == setup.bucket]
         found = [record for place in places for record in session.seen(place)["checkpoints"] if record["trigger_timestamp"] >= begun]
+        elsewhere = session.elsewhere_percent()
         memory = {name: processes.resident(pid, peak=True) for name, pid in own_processes(session).items()}
-    epochs = sum(r.key.endswith("/_metadata") and r.operation == "PutObject" for r in requests)
+    epochs = sum(r.key.endswith("/_metadata") and r.operation == "PutObject" and r.status < 300 for r in requests)
+    files = sum(stored.files(s3, setup.bucket, place.rsplit("/", 1)[1]) for place in places)
     finished = [record for record in found if record["status"] == "COMPLETED"]
     if epochs < count or not finished:
         raise BenchmarkError(f"{count} streams have run {epochs} epochs within {_WATCHED_S} s, and completed {len(finished)} checkpoints")
     for name, size in memory.items():
         figures.add(case, f"{name}_memory_bytes", [size])
     figures.add(case, "requests", [len(requests) / epochs])
+    figures.add(case, "look_requests", [sum(r.kind is Kind.GET and r.status == 404 and "/log/" in r.key for r in requests) / epochs])
+    figures.add(case, "elsewhere_percent", [elsewhere])
     for kind, number in by_kind(requests).items():
         figures.add(case, f"{kind.value.lower()}_requests", [number / epochs])
+    figures.add(case, FILES, [files])
     figures.add(case, "epochs", [epochs])
     figures.add(case, "finalise_ms", [record["finalise_duration"] for record in finished])
     figures.add(case, "end_to_end_ms", [record["end_to_end_duration"] for record in finished])

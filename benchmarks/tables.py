@@ -99,9 +99,10 @@ def _recorded(figures: Figures) -> Table:
     rows += [(experiment, *_sat(Sitting(experiment, 0))) for experiment in others] if rows else []
     about = (
         "A run may go on another day, and measure parts of it again. Rounds of one part that were measured at several times have a line "
-        "each. A + behind a commit: the code had changes beside it."
+        "each. A + behind a commit: the code had changes beside it. Load: of the machine, before the first of all parts that were measured "
+        "in one go."
     )
-    columns = ("part", "when it was begun", "commit", "machine", "load before", "rounds")
+    columns = ("part", "when it was begun", "commit", "machine", "load before all", "rounds")
     return Table("When each part was measured", about, columns, rows, text=4)
 
 
@@ -237,14 +238,14 @@ def _streams(figures: Figures) -> Table:
 
 
 def _busy_streams(figures: Figures) -> Table:
-    asked = (("epochs", 1, 0), ("requests", 1, 1), ("get_requests", 1, 1), ("finalise_ms", 1, 0), ("end_to_end_ms", 1, 0))
+    asked = (("epochs", 1, 0), ("requests", 1, 1), ("look_requests", 1, 1), ("finalise_ms", 1, 0), ("end_to_end_ms", 1, 0))
     memory = (("coordinator_memory_bytes", 1e-6, 0), ("agent_memory_bytes", 1e-6, 0))
     rows = [(case.system, f"{case.size}", *spreads(figures, case, *asked, *memory)) for case in figures.cases(streams.BUSY)]
     about = (
-        f"All run, an epoch of two partitions each every {streams.EVERY_S} s. Requests an epoch, GETs among them: a stream that waits "
-        "looks at its log. Memory: resident at most."
+        f"All run, an epoch of two partitions each every {streams.EVERY_S} s. Requests an epoch, looks among them: a stream that waits "
+        "asks for the next entry of its log, which is not there. Memory: resident at most."
     )
-    counted = ("epochs", "requests an epoch", "GET", "finalise ms", "end to end ms", "coordinator's memory MB", "agent's")
+    counted = ("epochs", "requests an epoch", "looks", "finalise ms", "end to end ms", "coordinator's memory MB", "agent's")
     return Table("Streams that run in one session", about, ("system", "streams", *counted), rows)
 
 

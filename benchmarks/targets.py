@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from benchmarks.access_log import Kind
+from benchmarks.agent_bound import FILES, over_bound
 from benchmarks.epochs import PHASE, SPAN, STORED
 from benchmarks.far_s3 import LATENCY_MS
 from benchmarks.figures import Case, Estimate, Figures
@@ -27,7 +28,8 @@ from benchmarks.judging import (
     times,
 )
 from benchmarks.restore import EXPERIMENT as RESTORE
-from benchmarks.restore import FILLED, PLAIN
+from benchmarks.restore import FILLED, MEGABYTES, PLAIN
+from benchmarks.restore import PARTITIONS as RESTORED_PARTITIONS
 from benchmarks.size_targets import SIZE_TARGETS
 from benchmarks.standing import IDLE, START_UP
 from benchmarks.start_targets import START_TARGETS
@@ -326,6 +328,14 @@ TARGETS: Sequence[Target] = (
         for name in ("agent", "coordinator")
     ),
     Target("memory of an agent at most, large state", None, _agent_at_most, megabytes, counted=True),
+    Target(
+        f"the same over its bound, {MEGABYTES:,} MB of state",
+        1,
+        over_bound("peak_memory_bytes", Case(FILLED, "agent", RESTORED_PARTITIONS, MEGABYTES)),
+        times,
+        counted=True,
+        profile=Profile(FILLED, ("agent",), ("peak_memory_bytes", FILES), kind="memory", unit="MB"),
+    ),
     Target(
         "start-up added to a query on an empty storage",
         1000,

@@ -15,11 +15,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from benchmarks.application import Application
 from benchmarks.errors import BenchmarkError
 from benchmarks.far_s3 import FarS3, far_s3
 from benchmarks.figures import Case, Figures
-from benchmarks.realtime import applications
-from benchmarks.realtime.systems import PROGRESS, ROOT, Application, Engine, Turn
+from benchmarks.realtime import applications, systems
+from benchmarks.realtime.systems import PROGRESS, ROOT, Engine, Turn
 from benchmarks.realtime.topics import Passed, Topics
 from testbed.kafka import KafkaBroker
 from testbed.servers import UnavailableError, ending_with_starter
@@ -111,11 +112,11 @@ def shown(measured: dict[str, list[float]]) -> str:
 def measure(turn: Turn, warm: Topics, topics: Topics, s3: FarS3, folder: Path) -> dict[str, list[float]]:
     """Raises BenchmarkError."""
     seconds = max(SHORTEST_S, LEAST * turn.batch_s)
-    with Application(turn, warm, topics, s3, folder) as application:
+    with systems.application(turn, warm, topics, s3, folder) as application:
         if turn.engine is not Engine.FLINK:
             _wait_for_the_first(warm, application)
             _feed(warm, turn.rate, WARM_S)
-            application.measure()
+            application.tell()
         _wait_for_the_first(topics, application)
         before = topics.count()
         told = _feed(topics, turn.rate, max(SETTLE_S, turn.batch_s) + seconds)

@@ -8,7 +8,6 @@ from benchmarks.figures import Case, Estimate, Figures
 from benchmarks.judging import Measure, Target, Verdict, judged, median_of, ratio_of, times
 from benchmarks.realtime.running import case_of
 from benchmarks.realtime.systems import Engine, Turn
-from benchmarks.targets import over_floor
 
 BATCH_S, PARTITIONS = 5.0, 20
 P99, STANDSTILL = "p99_ms", "standstill_ms"
@@ -25,14 +24,19 @@ def targets(rate: int) -> Sequence[Target]:
         return ratio_of(median_of(P99, _case(Engine.S3, rate)), median_of(P99, _case(base, rate)))
 
     def standstill(figures: Figures) -> Estimate | str:
-        ours, floor = (median_of(STANDSTILL, _case(engine, rate)) for engine in (Engine.S3, Engine.FLOOR))
-        return over_floor(ratio_of(ours, floor)(figures), times, 1)
+        """Storing takes so little that a run's chances may make the floor the slower one: then who was faster is the bound."""
+        found = [median_of(STANDSTILL, _case(engine, rate))(figures) for engine in (Engine.FLOOR, Engine.FILE, Engine.S3)]
+        known = [one for one in found if isinstance(one, Estimate)]
+        least, ours = min(known, key=lambda one: one.value, default=None), found[-1]
+        if len(known) < len(found) or least is None or not least.value or isinstance(ours, str):
+            return ""
+        return ours.over(least)
 
     at = f"{rate:,} records a second"
     return (
         Target(f"p99 over that of stock Spark on a local disk, {at}", 1 / 3, p99_over(Engine.STOCK_LOCAL), times),
         Target(f"p99 over Flink's, {at}", 2, p99_over(Engine.FLINK), times),
-        Target(f"standstill over that of the floor, {at}", 1.2, standstill, times),
+        Target(f"standstill over that of the floor, or of who was faster, {at}", 1.2, standstill, times),
     )
 
 

@@ -75,9 +75,11 @@ def held_checkpoint(proxy: LossyProxy) -> Iterator[Callable[[], bool]]:
     seen = len(proxy.struck)
     for fault in (WireFault(Wire.HOLD, r"^PUT \S*/_metadata", times=None, delay_s=PATIENCE_S), FAR):  # the first one that fits strikes
         proxy.inject(fault)
-    yield lambda: any(line.startswith("PUT") and "/_metadata" in line for line in proxy.struck[seen:])
-    proxy.heal()
-    proxy.inject(FAR)
+    try:
+        yield lambda: any(line.startswith("PUT") and "/_metadata" in line for line in proxy.struck[seen:])
+    finally:
+        proxy.heal()
+        proxy.inject(FAR)
 
 
 def killed_often(trial: RealTimeTrial, mode: str, how: Mapping[str, Any], record: Record, proxy: LossyProxy | None = None) -> None:

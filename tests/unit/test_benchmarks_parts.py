@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -16,11 +16,11 @@ from xml.etree import ElementTree as ET
 import pytest
 from click.testing import CliRunner
 
-from benchmarks import agents, jars, processes
+from benchmarks import agents, epochs, jars, processes
 from benchmarks.__main__ import cli
 from benchmarks.access_log import Request
 from benchmarks.budget import Budget
-from benchmarks.epochs import Turns, gather_checkpoints, gather_epochs, gather_requests, gather_round, take_turns
+from benchmarks.epochs import Rounds, Turns, gather_checkpoints, gather_epochs, gather_requests, gather_round, take_turns
 from benchmarks.epochs import run as run_epochs
 from benchmarks.errors import BenchmarkError
 from benchmarks.far_s3 import FarS3
@@ -391,7 +391,7 @@ def test_a_part_of_a_plan_measures_that_and_nothing_else() -> None:
 
 @pytest.mark.parametrize(
     ("again", "told"),
-    [(["--again", "join"], "join is not in the short form"), (["--full", "--again", "join"], "nothing can be measured again")],
+    [(["--again", "join"], "join is not in the short form"), (["--full", "--again", "join"], "nothing can be measured again: there is no")],
 )
 def test_what_cannot_be_measured_again_is_said_at_once(again: list[str], told: str, tmp_path: Path) -> None:
     Figures().write(tmp_path / "short.json")
@@ -400,12 +400,86 @@ def test_what_cannot_be_measured_again_is_said_at_once(again: list[str], told: s
     assert told in " ".join(ran.output.split())
 
 
-def test_a_run_that_ended_early_keeps_its_number_of_rounds(tmp_path: Path) -> None:
-    Figures().write(tmp_path / "short.unfinished.json")
-    for words, told in ((["--rounds", "2"], "leave out --rounds, or add --anew"), (["--again", "rows"], "go on with it, or add --anew")):
-        ran = CliRunner().invoke(cli, ["run", *words, "--results", str(tmp_path)])
-        assert ran.exit_code == 2
-        assert told in " ".join(ran.output.replace("│", " ").split())
+@pytest.mark.parametrize(
+    ("begun", "words", "told"),
+    [
+        ({"again": [], "rounds": 0}, [], ""),
+        ({"again": [], "rounds": 0}, ["--rounds", "2"], "begun without --again and --rounds: go on with it so, or forget it with --anew"),
+        ({"again": [], "rounds": 0}, ["--again", "rows"], "was begun without --again and --rounds"),
+        ({"again": ["rows"], "rounds": 2}, [], ""),
+        ({"again": ["rows"], "rounds": 2}, ["--again", "rows"], ""),
+        ({"again": ["rows"], "rounds": 2}, ["--rounds", "2", "--again", "rows"], ""),
+        ({"again": ["rows"], "rounds": 2}, ["--rounds", "3"], "was begun with --again 'rows' --rounds 2"),
+        ({"again": ["rows"], "rounds": 2}, ["--again", "kafka"], "was begun with --again 'rows' --rounds 2"),
+    ],
+)
+def test_a_run_that_ended_early_is_gone_on_with_by_the_command_that_began_it(
+    begun: dict[str, Any], words: list[str], told: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    ran: list[tuple[Plan, list[Any]]] = []
+    monkeypatch.setattr("benchmarks.plans.run", lambda plan, figures, *_: ran.append((plan, list(figures))))
+    figures = Figures(begun)
+    figures.add(Case("rows", "a", 20, 1), "epoch_ms", [1])
+    figures.write(tmp_path / "short.unfinished.json")
+    done = CliRunner().invoke(cli, ["run", *words, "--results", str(tmp_path), "--page", str(tmp_path / "page.md")])
+    assert done.exit_code == (2 if told else 0), done.output
+    assert told in " ".join(done.output.replace("│", " ").split())
+    for plan, kept in ran:
+        assert kept == list(figures), "what is measured of it is not forgotten"
+        assert plan.experiments == ({"rows"} if begun["again"] else SHORT.experiments)
+
+
+class Interrupted(Figures):
+    """Ends a round in the middle of what is taken down of it."""
+
+    def add(self, case: Case, metric: str, values: Iterable[float]) -> None:
+        super().add(case, metric, values)
+        if metric == "start_ms":
+            raise KeyboardInterrupt
+
+
+def test_of_a_round_that_ends_while_it_is_taken_down_nothing_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    clock, figures = [0.0], Figures()
+    plan = Turns("aggregation", Workload("aggregation", 2, 10), (System.FLOOR, System.FILE), rounds=2, warm=1, epochs=2)
+    given = (FarS3("", "", tmp_path / "log"), figures, print, Budget(now=lambda: clock[0]))
+    monkeypatch.setattr(epochs, "Figures", Interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        take_turns([plan], played(clock, [10], [10]), *given)
+    assert (list(figures), figures.parts) == ([], {})
+    monkeypatch.undo()
+    take_turns([plan], played(clock, [10] * 2, [10] * 2), *given)
+    assert [len(figures.values(plan.case(system), "epoch_ms")) for system in plan.systems] == [4, 4]
+    assert figures.parts == {plan.part: 2}
+
+
+def test_no_round_is_begun_too_late_and_the_next_run_has_the_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    plan = replace(SHORT, groups=(), finalise=(), idle_s=0, start_ups=0, chain_rounds=3)
+    clock, begun, ended = [0.0], list[int](), list[int]()
+
+    def rounds(*_: object) -> Rounds:
+        begun.append(1)
+        try:
+            while True:
+                clock[0] += 10
+                found = Figures()
+                found.add(Case("chains", "a", 1, 1), "first_epoch_ms", [clock[0]])
+                yield found
+        finally:
+            ended.append(1)
+
+    monkeypatch.setattr("benchmarks.chains.rounds", rounds)
+    monkeypatch.setattr("benchmarks.plans.far_s3", lambda _: nullcontext(FarS3("", "", tmp_path / "log")))
+    figures, saved = Figures(), list[int]()
+
+    def run(seconds: float) -> bool:
+        return run_plan(plan, figures, print, lambda: saved.append(figures.parts.get("chains", 0)), Budget(seconds, lambda: clock[0]))
+
+    assert [run(0), figures.parts, begun] == [False, {}, []]
+    assert [run(15), figures.parts] == [False, {"chains": 2}]
+    assert [run(15), figures.parts] == [True, {"chains": 3}]
+    assert figures.values(Case("chains", "a", 1, 1), "first_epoch_ms") == [10, 20, 30]
+    assert {1, 2, 3} <= set(saved)
+    assert len(begun) == len(ended) == 2, "what the rounds have in common is cleared away"
 
 
 def test_what_is_measured_again_is_forgotten_and_all_else_is_kept() -> None:

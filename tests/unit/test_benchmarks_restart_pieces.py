@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
@@ -13,6 +15,8 @@ from benchmarks import restart_pieces, restore, start_targets
 from benchmarks.errors import BenchmarkError
 from benchmarks.far_s3 import FarS3
 from benchmarks.figures import Case, Figures
+from benchmarks.flink import commands
+from benchmarks.flink import restart as flink
 from benchmarks.judging import Met, judged
 from benchmarks.systems import Setup, System
 from benchmarks.tables import tables
@@ -35,6 +39,8 @@ class Played:
     killed = 0
     logged: tuple[int, ...] = (30, 50)
     restored: float | None = BEGUN + 3400
+    batch = 8
+    metrics: Mapping[str, float] = {"rocksdbLoadLatencyMs": 100}
 
     def __init__(self, setup: Setup, folder: Path) -> None:
         self.setup, self.log = setup, folder / "application.log"
@@ -57,12 +63,15 @@ class Played:
             os.utime(file, ns=(0, int((BEGUN + ms) * 1_000_000)))
         self.log.write_text("".join(f"{LOGGED.format(ms)}\n" for ms in self.logged))
         took = {"triggerExecution": 1000, "addBatch": 700, "commitOffsets": 60, "walCommit": 90, "queryPlanning": 150}
-        loaded = {"numRowsTotal": 9000, "customMetrics": {"rocksdbLoadLatencyMs": 100}}
-        progress = [{"timestamp": stamp(BEGUN + 3700), "durationMs": took, "stateOperators": [loaded]}]
-        return {"began_ms": BEGUN + 2600, "thread_ms": BEGUN + 3100, "progress": progress}
+        loaded = {"numRowsTotal": 9000, "customMetrics": self.metrics}
+        progress = [{"batchId": self.batch, "timestamp": stamp(BEGUN + 3700), "durationMs": took, "stateOperators": [loaded]}]
+        return {"thread_ms": BEGUN + 3100, "progress": progress}
 
     def seen(self, place: str) -> dict[str, Any]:
         return {"checkpoints": [], "restored_ms": None if self.setup.system.stock else self.restored}
+
+    def elsewhere_percent(self) -> float:
+        return 7.0
 
     def kill(self) -> None:
         Played.killed += 1
@@ -83,11 +92,16 @@ BOTH = (System.S3, System.SAME_LOCAL)
 
 
 def run(folder: Path, figures: Figures, rounds: int = 1, systems: tuple[System, ...] = BOTH, size: int = 10) -> None:
-    restart_pieces.run(size, systems, rounds, FarS3("", "", folder / "log"), folder / "work", figures, print)
+    s3 = FarS3("", "", folder / "log")
+    for found in itertools.islice(restart_pieces.rounds(size, systems, s3, folder / "work", print, with_flink=False), rounds):
+        figures.complete(f"restart pieces {size}", "restart pieces", found)
 
 
 def pieces(figures: Figures, system: System) -> dict[str, list[float]]:
-    return {metric.removesuffix("_ms"): [round(v) for v in values] for case, metric, values in figures if case.system == system.value}
+    of = [(metric.removesuffix("_ms"), values) for case, metric, values in figures if case.system == system.value]
+    found: dict[str, list[float]] = {metric: [round(v) for v in values] for metric, values in of}
+    assert found.pop("elsewhere_percent") == [7]
+    return found
 
 
 def test_pieces_follow_each_other_without_a_gap(session: type[Played], tmp_path: Path) -> None:
@@ -96,14 +110,14 @@ def test_pieces_follow_each_other_without_a_gap(session: type[Played], tmp_path:
     assert pieces(figures, System.S3) == {
         "jvm": [1000],
         "session": [1500],
-        "query": [500],
+        "query": [600],
         "claim": [300],
         "files": [160],
         "plan": [3700 - 3560 + 240],
         "fetch": [40],
         "load": [50],
         "epoch": [700 + 60 - 40 - 50],
-        "restart": [(2500 - 0) + (4700 - 2600)],
+        "restart": [4700],
     }
 
 
@@ -116,7 +130,7 @@ def test_of_stock_what_nobody_can_see_apart_is_one_piece(session: type[Played], 
     assert found["restart"] == pieces(figures, System.S3)["restart"]
     [table] = [table for table in tables(figures) if table.title == "A restart in pieces"]
     rows = {row[0]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
-    assert (rows[System.S3.value]["claim"], rows[System.S3.value]["all"]) == ("300", "4,600")
+    assert (rows[System.S3.value]["claim"], rows[System.S3.value]["all"]) == ("300", "4,700")
     assert (rows[System.SAME_LOCAL.value]["claim"], rows[System.SAME_LOCAL.value]["fetch"]) == ("", "")
 
 
@@ -126,21 +140,80 @@ def test_each_round_follows_a_kill_and_the_first_start_does_not_count(session: t
     assert session.killed == 3
     assert figures.rounds(Case("restart pieces", System.S3.value, restore.PARTITIONS, 10)) == 2
     assert figures.parts == {"restart pieces 10": 2}
-    run(tmp_path, figures, rounds=3, systems=(System.S3,))
+    run(tmp_path, figures, rounds=1, systems=(System.S3,))
     assert session.killed == 3 + 2, "what is gone on with is begun with a start that does not count, too"
     assert figures.parts == {"restart pieces 10": 3}
 
 
-def test_what_is_not_said_ends_the_benchmark(session: type[Played], tmp_path: Path) -> None:
+def test_what_is_not_said_ends_the_benchmark(session: type[Played], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     session.logged = ()
     with pytest.raises(BenchmarkError, match="log does not say how long its tasks waited"):
         run(tmp_path / "1", Figures())
     session.logged, session.restored = (1,), None
     with pytest.raises(BenchmarkError, match="began from nothing"):
         run(tmp_path / "2", Figures())
-    session.restored = BEGUN
+    session.restored = BEGUN + 3400
     with pytest.raises(BenchmarkError, match="restored 9000 keys of 20000"):
         run(tmp_path / "3", Figures(), size=20)
+    monkeypatch.setattr(session, "metrics", {})
+    with pytest.raises(BenchmarkError, match="no rocksdbLoadLatencyMs"):
+        run(tmp_path / "4", Figures())
+    monkeypatch.undo()
+
+
+@pytest.mark.parametrize("system", BOTH)
+def test_a_start_from_nothing_ends_the_benchmark(
+    session: type[Played], system: System, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(session, "batch", 0)
+    with pytest.raises(BenchmarkError, match="began from nothing"):
+        run(tmp_path, Figures(), systems=(system,), size=0)
+
+
+def test_a_piece_that_is_shorter_than_nothing_ends_the_benchmark(session: type[Played], tmp_path: Path) -> None:
+    session.restored = BEGUN + 3050
+    with pytest.raises(BenchmarkError, match=r"spark-ckpt, s3://: pieces of a restart cannot be shorter than nothing: claim -50 ms$"):
+        run(tmp_path, Figures())
+
+
+FLINKS_LOG = """WARNING: a library says something
+BEGAN {began}
+{submitted} [flink-pekko.actor.default-dispatcher-4] INFO ExecutionGraph - Job values (4a) switched from state CREATED to RUNNING.
+{first} [flink-pekko.actor.default-dispatcher-6] INFO ExecutionGraph - KeyedProcess (1/2) (b1) switched from INITIALIZING to RUNNING.
+{second} [flink-pekko.actor.default-dispatcher-4] INFO ExecutionGraph - KeyedProcess (2/2) (b2) switched from INITIALIZING to RUNNING.
+{completed} [jobmanager-io-thread-3] INFO CheckpointCoordinator - Completed checkpoint 8 for job 4a (1024 bytes, checkpointDuration=50 ms)
+{later} [flink-pekko.actor.default-dispatcher-4] INFO ExecutionGraph - KeyedProcess (2/2) (b3) switched from INITIALIZING to RUNNING.
+"""
+
+
+def test_a_restart_of_flink_is_told_by_its_log() -> None:
+    at = {"submitted": 2100, "first": 2600, "second": 4100, "completed": 4800, "later": 9000}
+    said = FLINKS_LOG.format(began=int(BEGUN + 900), **{name: stamp(BEGUN + ms) for name, ms in at.items()})
+    found = {name: round(ms) for name, ms in flink.pieces_of(said, BEGUN).items()}
+    assert found == {"jvm": 900, "session": 1200, "load": 2000, "epoch": 700}
+    for without, told in (("BEGAN", "when the job began"), ("INITIALIZING", "tasks had their state"), ("Completed", "had a checkpoint")):
+        with pytest.raises(BenchmarkError, match=told):
+            flink.pieces_of(said.replace(without, ""), BEGUN)
+
+
+def test_flink_restarts_behind_spark(session: type[Played], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    s3, figures = FarS3("", "", tmp_path / "log"), Figures()
+    filled, restarted = flink.Filled(s3, "bench", 10), list[Path]()
+
+    def restart(which: flink.Filled, folder: Path) -> tuple[dict[str, float], float]:
+        assert which is filled
+        restarted.append(folder)
+        return {"jvm": 900, "epoch": 700}, 7.0
+
+    monkeypatch.setattr(flink, "fill", lambda *_: filled)
+    monkeypatch.setattr(flink, "restart", restart)
+    for found in itertools.islice(restart_pieces.rounds(10, BOTH, s3, tmp_path / "work", print), 2):
+        figures.take(found)
+    case = Case("restart pieces", commands.NAME, flink.PARALLELISM, 10)
+    assert len(set(restarted)) == 3, "once without counting, and each time on an empty disk"
+    assert (figures.values(case, "restart_ms"), figures.values(case, "elsewhere_percent")) == ([1600] * 2, [7] * 2)
+    [table] = [table for table in tables(figures) if table.title == "A restart in pieces"]
+    assert [row[0] for row in table.rows] == [*(system.value for system in BOTH), commands.NAME]
 
 
 def test_what_is_ours_of_a_restart_is_a_tenth_of_it_at_most() -> None:

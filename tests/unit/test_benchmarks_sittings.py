@@ -60,7 +60,7 @@ def test_a_part_keeps_the_commit_it_was_measured_with(tmp_path: Path) -> None:
 
     figures = Figures.read(file)
     assert figures.parts == {PART: 3, "finalise 1000": 1, "restore": 3}
-    assert [(row["part"], row["commit"], row["rounds"], row["load before"]) for row in recorded(figures)] == [
+    assert [(row["part"], row["commit"], row["rounds"], row["load before all"]) for row in recorded(figures)] == [
         (PART, "aaa", "1", "0.10"),
         (PART, "bbb+", "2", "0.50"),
         ("finalise 1000", "aaa", "1", "0.10"),

@@ -11,7 +11,8 @@ from typing import Any, Self
 
 import pytest
 
-from benchmarks import agents, processes, streams
+from benchmarks import agents, processes, stored, streams
+from benchmarks.agent_bound import FILES, OBJECTS_AT_ONCE, PARTS_AT_ONCE, bound
 from benchmarks.errors import BenchmarkError
 from benchmarks.far_s3 import LATENCY_MS, FarS3
 from benchmarks.figures import Case, Figures
@@ -20,7 +21,10 @@ from benchmarks.size_targets import SIZE_TARGETS
 from benchmarks.systems import System
 from benchmarks.tables import tables
 from benchmarks.targets import TARGETS
+from spark_ckpt.agent import uploads
+from spark_ckpt.storage.s3_requests import S3Limits
 
+MIB = 1 << 20
 RUNNING = "S3 requests an epoch, 50 streams that run, looks at their logs apart: 4 + executors"
 
 
@@ -63,6 +67,20 @@ def test_streams_of_a_session_share_their_processes() -> None:
     assert verdicts(figures)[what] == ("51.00", Met.NO)
 
 
+def test_an_agents_memory_has_a_bound() -> None:
+    """The numbers are those that the code has."""
+    assert (uploads._UPLOADS_AT_ONCE, S3Limits().part_threads) == (OBJECTS_AT_ONCE, PARTS_AT_ONCE)
+    assert bound(2, 1000) - bound(1, 0) == 16 * MIB + 3_000_000
+    assert bound(1, 0) == 120_000_000 + (64 + 16) * MIB, "as docs/operations.md and README say"
+    what = "memory of an agent over its bound, 5,000 partitions through 8 agents"
+    for most, told in ((101_500_000, ("0.49 x (101.5 MB of 206.9 MB)", Met.YES)), (300_000_000, ("1.45 x (300.0 MB of 206.9 MB)", Met.NO))):
+        figures, case = Figures(), Case(agents.EXPERIMENT, agents.SYSTEM, 5000, 8)
+        figures.add(case, "agent_memory_bytes", [90_000_000, most])
+        assert what not in verdicts(figures), "how many files there were is not known"
+        figures.add(case, FILES, [1000] * 8)
+        assert verdicts(figures)[what] == told
+
+
 def test_an_epoch_of_one_row_may_take_two_and_a_half_round_trips() -> None:
     [target] = [target for target in TARGETS if "2.5 round trips" in target.what]
     assert target.limit == 2.5 * LATENCY_MS
@@ -82,6 +100,9 @@ class Running:
     def __exit__(self, *_: object) -> None: ...
 
     def hello(self) -> None: ...
+
+    def elsewhere_percent(self) -> float:
+        return 7.0
 
     def keep(self, work: object, place: str, timeout_s: float) -> None:
         self.places.append(place)
@@ -106,7 +127,10 @@ def waiting(log: Path, places: Callable[[], list[str]]) -> Callable[[float], Non
                 asked = [("PutObject", key) for key in ("log/1", "seg/1-a", "chk-1/_metadata")] + [("GetObject", "log/2")]
                 for operation, key in asked:
                     for bucket in ("bench", "other"):
-                        file.write(f"o {bucket} [now] 127.0.0.1 test id s3_{operation} {stream}/{key} / 200 - 0 10 0 0 \n")
+                        status = 404 if operation == "GetObject" else 200
+                        file.write(f"o {bucket} [now] 127.0.0.1 test id s3_{operation} {stream}/{key} / {status} - 0 10 0 0 \n")
+                file.write(f"o bench [now] 127.0.0.1 test id s3_PutObject {stream}/chk-1/_metadata / 412 - 0 10 0 0 \n")
+                file.write(f"o bench [now] 127.0.0.1 test id s3_GetObject {stream}/seg/1-a / 200 - 0 10 0 0 \n")
 
     return wait
 
@@ -120,6 +144,7 @@ def watched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, running: type[Runni
         return sessions[0]
 
     monkeypatch.setattr(streams, "Session", session)
+    monkeypatch.setattr(stored, "files", lambda *_: 3)
     monkeypatch.setattr(streams, "own_processes", lambda _: {"coordinator": 1, "agent": 2})
     monkeypatch.setattr(processes, "resident", lambda pid, **_: 1_000_000 * pid)
     monkeypatch.setattr(streams, "time", SimpleNamespace(time=time.time, sleep=waiting(log, lambda: sessions[0].places)))
@@ -132,19 +157,23 @@ def test_streams_that_run_are_counted_while_they_are_watched(monkeypatch: pytest
     case = Case("busy streams", System.S3.value, streams.PARTITIONS, 50)
     assert {metric: values for c, metric, values in figures if c == case} == {
         "epochs": [50],
-        "requests": [4],
-        "put_requests": [3],
-        "get_requests": [1],
+        "requests": [6],
+        "look_requests": [1],
+        "elsewhere_percent": [7],
+        "put_requests": [4],
+        "get_requests": [2],
         "finalise_ms": [30] * 50,
         "end_to_end_ms": [200] * 50,
         "coordinator_memory_bytes": [1_000_000],
         "agent_memory_bytes": [2_000_000],
+        "files": [50 * 3],
     }
-    assert verdicts(figures)[RUNNING] == ("3.00", Met.YES)
+    assert verdicts(figures)[RUNNING] == ("5.00", Met.YES)
     assert "Streams that run in one session" in {table.title for table in tables(figures)}
     figures.forget(lambda c: c == replace(case))
     figures.add(case, "requests", [6.5])
-    figures.add(case, "get_requests", [1])
+    assert RUNNING not in verdicts(figures), "how many of them are looks is not known"
+    figures.add(case, "look_requests", [1])
     assert verdicts(figures)[RUNNING] == ("5.50", Met.NO)
 
 

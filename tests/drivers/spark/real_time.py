@@ -186,6 +186,10 @@ class RealTimeTrial:
         counted = Counter((one.key, one.n) for one in self.said())
         return Counter({one: times - 1 for one, times in counted.items() if times > 1})
 
+    def said_beyond(self, held: Mapping[str, tuple[int, int, int]]) -> set[tuple[str, int]]:
+        """What was said so far and this state does not hold: who goes on from there says all of it again."""
+        return {(one.key, one.n) for one in self.said() if one.n > held.get(one.key, (0,))[0]}
+
     def wait(self, timeout: float = 120) -> None:
         assert self.app is not None
         self.app.until(self.is_done, "all that was produced", timeout)

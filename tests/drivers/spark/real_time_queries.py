@@ -106,6 +106,10 @@ class QueryTrial(RealTimeTrial):
         """What Spark has told of each batch, of all applications."""
         return [json.loads(line) for line in self.progress.read_text().splitlines()] if self.progress.exists() else []
 
+    def rows_beyond(self, held: Mapping[str, str]) -> set[tuple[str, int]]:
+        """Those that came so far and this state does not hold: who goes on from there says all of them again."""
+        return {row.number for row in self.rows() if row.number[1] > count(held.get(row.key, "0"))}
+
     def repeated(self) -> Counter[tuple[str, int]]:
         """How often more than once a key's row of that number was said."""
         counted = Counter(row.number for row in self.rows())

@@ -26,7 +26,7 @@ import org.apache.kafka.clients.producer.ProducerRecord;
  * The query on Flink: for each record its key's newest and count, with keyed state in RocksDB. End of stdin ends it.
  * Arguments: servers, source, sink, parallelism of the state, then Flink's own settings as key=value.
  */
-public class FlinkJob {
+public class TotalsJob {
   public static void main(String[] args) throws Exception {
     Configuration conf = new Configuration();
     for (int i = 4; i < args.length; i++) {

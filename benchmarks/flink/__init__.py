@@ -1,0 +1,1 @@
+"""Flink as its users would set it up, beside Spark on the same machine and the same S3."""

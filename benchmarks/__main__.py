@@ -18,6 +18,7 @@ from benchmarks import (
     edits,
     epochs,
     finalise,
+    large_state,
     machine,
     many_files,
     plans,
@@ -29,7 +30,7 @@ from benchmarks import (
     streams,
 )
 from benchmarks.budget import Budget
-from benchmarks.far_s3 import far_s3
+from benchmarks.far_s3 import FarS3, far_s3
 from benchmarks.figures import Figures
 from benchmarks.judging import ROUNDS
 from benchmarks.measuring import (
@@ -229,6 +230,23 @@ def one_streams(counts: Sequence[int], chosen: Sequence[str], out: Path | None) 
 def one_busy_streams(count: int, out: Path | None) -> None:
     """COUNT streams (50 if none is given) in one session that all run: requests of an epoch, time to finalise it, memory."""
     measure(out, lambda s3, folder, figures: streams.busy(count, s3, folder, figures, tell))
+
+
+@cli.command("large-state")
+@click.option("--megabytes", type=click.IntRange(1), default=large_state.MEGABYTES, show_default=True, help="Of state, in keys of 1 KiB.")
+@click.option("--minutes", type=click.FloatRange(0), default=large_state.MINUTES, show_default=True, help="Of updates.")
+@click.option("--partitions", type=click.IntRange(1), default=large_state.PARTITIONS, show_default=True)
+@click.option("--system", "chosen", multiple=True, type=click.Choice(list(NAMES)), default=["s3", "same-local"], show_default=True)
+@json_option
+def one_large_state(megabytes: int, minutes: float, partitions: int, chosen: Sequence[str], out: Path | None) -> None:
+    """Much state, updated at random for long: epochs early and late, bytes to S3, memory and disk."""
+    systems = systems_of(chosen)
+
+    def run(s3: FarS3, folder: Path, figures: Figures) -> None:
+        for system in systems:
+            large_state.run(system, megabytes, partitions, minutes, s3, folder / system.name.lower(), figures, tell)
+
+    measure(out, run)
 
 
 @cli.command("many-files")

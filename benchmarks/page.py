@@ -66,6 +66,7 @@ This page compares an epoch with spark-ckpt to an epoch of stock Spark: how long
   of 1 MiB for each of its threads, a line of the pipe, 16 MiB for each stream, and 3 KB for each file of the newest checkpoint. Whether it
   held is asked after the state of the restore was built, with eight agents at once, and with 50 streams.
 - **Long chains** are filled anew for each round, without any full snapshot: a start may end the chains that it has loaded.
+- **Large state** is made first, and then updated at random for an hour: `python -m benchmarks large-state`.
 - **Short epochs** run as fast as they come, in a stream that is restarted early and late in its life. Once the same epochs are run by one
   application with a full snapshot every 500 epochs, the fewest that can be set, to compare the bytes.
 - **State** is read, written and rescaled without S3 and without a query: on the local disk, in the full form. A stored aggregation, in

@@ -17,6 +17,7 @@ from benchmarks import (
     edits,
     epochs,
     finalise,
+    large_state,
     many_files,
     restart_pieces,
     restore,
@@ -40,6 +41,7 @@ _AS_IT_COMES = (System.STOCK_LOCAL, System.STOCK_S3A, System.STOCK_TUNED)
 STANDING = (System.STOCK_LOCAL, System.S3)
 """For what is not about epochs: start-up, forks, several streams."""
 RESTORED = (System.S3, System.SAME_TUNED)
+LASTING = (System.S3, System.SAME_LOCAL)
 CHAINED = (System.S3, System.S3_CLUSTER)
 PIECES = (System.S3, System.SAME_LOCAL, System.SAME_TUNED)
 _SUGGESTED = (
@@ -87,6 +89,7 @@ class Plan:
     busy_streams: int = 0
     pieces_mb: Sequence[int] = ()
     pieces_rounds: int = 0
+    large_mb: int = 0
 
     @property
     def experiments(self) -> frozenset[str]:
@@ -103,7 +106,8 @@ class Plan:
         return (
             *(f"{name} {count}" for name, counts in several.items() for count in counts),
             *(turns.part for group in self.groups for turns in group),
-            *(name for name, field in _WANTED.items() if name not in several and getattr(self, field)),
+            *(_of_large_state(system) for system in LASTING if self.large_mb),
+            *(name for name, field in _WANTED.items() if name not in {*several, large_state.EXPERIMENT} and getattr(self, field)),
         )
 
     def only(self, experiments: Collection[str]) -> Plan:
@@ -129,6 +133,7 @@ _WANTED = {
     restore.EXPERIMENT: "restore_mb",
     restart_pieces.EXPERIMENT: "pieces_mb",
     chains.EXPERIMENT: "chain_rounds",
+    large_state.EXPERIMENT: "large_mb",
     short_epochs.EXPERIMENT: "short_epochs",
     standing.FORKS: "fork_epochs",
     states.EXPERIMENT: "read_rows",
@@ -240,7 +245,12 @@ FULL = Plan(
     busy_streams=max(streams.COUNTS),
     pieces_mb=restart_pieces.SIZES,
     pieces_rounds=3,
+    large_mb=large_state.MEGABYTES,
 )
+
+
+def _of_large_state(system: System) -> str:
+    return f"{large_state.EXPERIMENT}: {system.value}"
 
 
 class _Parts:
@@ -256,14 +266,14 @@ class _Parts:
         self._until = until
         self.complete = True
 
-    def run(self, name: str, experiment: str, measure: Callable[[], None], rounds: int = 1, **setting: int) -> None:
+    def run(self, name: str, experiment: str, measure: Callable[[], None], rounds: int = 1, **setting: int | str) -> None:
         """All rounds in one go."""
         if not self._figures.parts.get(name) and self._begin(name, experiment, **setting):
             measure()
             self._figures.finish(name, experiment, rounds)
             self._save()
 
-    def run_rounds(self, name: str, experiment: str, measure: Callable[[], Rounds], rounds: int, **setting: int) -> None:
+    def run_rounds(self, name: str, experiment: str, measure: Callable[[], Rounds], rounds: int, **setting: int | str) -> None:
         """Those that are still missing. Each is saved by itself, and none is begun too late."""
         begun = self._figures.parts.get(name, 0)
         if begun >= rounds or not self._begin(name, experiment, **setting):
@@ -276,7 +286,7 @@ class _Parts:
                     self.complete = False
                     return
 
-    def _begin(self, name: str, experiment: str, **setting: int) -> bool:
+    def _begin(self, name: str, experiment: str, **setting: int | str) -> bool:
         if self._until.left() <= 0:
             self.complete = False
             return False
@@ -350,6 +360,11 @@ def _run(plan: Plan, figures: Figures, tell: Tell, save: Save, until: Budget) ->
             with_seldom = not figures.parts.get(short_epochs.EXPERIMENT)
             lived = partial(short_epochs.rounds, plan.short_epochs, s3, folder / "short-epochs", tell, with_seldom)
             parts.run_rounds(short_epochs.EXPERIMENT, short_epochs.EXPERIMENT, lived, plan.short_epoch_rounds)
+        if plan.large_mb:
+            for system in LASTING:
+                how = (system, plan.large_mb, large_state.PARTITIONS, large_state.MINUTES, s3, folder / f"large-{system.name.lower()}")
+                lasted = partial(large_state.run, *how, figures, tell)
+                parts.run(_of_large_state(system), large_state.EXPERIMENT, lasted, system=system.value)
         if plan.fork_epochs and not missing:
             forked = partial(standing.forks, STANDING, Workload("aggregation", 200), plan.fork_epochs, s3, folder, figures, tell)
             parts.run(standing.FORKS, standing.FORKS, forked)

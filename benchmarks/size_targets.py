@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from benchmarks import agents, finalise, streams
+from benchmarks import agents, finalise, large_state, streams
 from benchmarks.agent_bound import FILES, over_bound
+from benchmarks.epochs import STORED
 from benchmarks.figures import Case, Estimate, Figures
 from benchmarks.finalise import GROWN, PART, SAMPLED, YOUNG
 from benchmarks.judging import MB, Measure, Profile, Target, count, exactly, median_of, megabytes, millis, ratio_of, times
@@ -32,6 +34,15 @@ _MANY_AGENTS = Profile(
     agents.AGENTS,
     unit="agents",
     kind="requests and memory",
+)
+_LARGE = Case(large_state.EXPERIMENT, System.S3.value, large_state.PARTITIONS, large_state.MEGABYTES)
+_OF_LARGE = f"{large_state.MEGABYTES:,} MB in {large_state.PARTITIONS} partitions"
+_LASTING = Profile(
+    large_state.EXPERIMENT,
+    (System.S3.value, System.SAME_LOCAL.value),
+    ("early_", "late_", "most_", "put_bytes", STORED, "again_bytes", FILES, "elsewhere_percent"),
+    unit="MB",
+    kind="an hour",
 )
 _STREAMING = Profile(
     streams.EXPERIMENT,
@@ -84,6 +95,10 @@ def _of_finalise(handles: int) -> Sequence[Target]:
     )
 
 
+def _late_over_early(figures: Figures) -> Estimate | str:
+    return ratio_of(median_of("late_epoch_ms", _LARGE), median_of("early_epoch_ms", _LARGE))(figures)
+
+
 def _own_processes(figures: Figures) -> Estimate | str:
     found = [figures.median(streams.case_of(System.S3, kind, _MANY_STREAMS), "processes") for kind in OWN]
     return Estimate.exact(sum(number or 0 for number in found)) if all(found) else ""
@@ -96,6 +111,23 @@ def _asked_by_epochs(figures: Figures) -> Estimate | str:
 
 
 SIZE_TARGETS: Sequence[Target] = (
+    Target(f"an epoch late in an hour over an early one, {_OF_LARGE}", None, _late_over_early, times, profile=_LASTING),
+    Target(
+        f"an epoch over stock's on its local disk, {_OF_LARGE}",
+        None,
+        ratio_of(median_of("epoch_ms", _LARGE), median_of("epoch_ms", replace(_LARGE, system=System.SAME_LOCAL.value))),
+        times,
+        profile=_LASTING,
+    ),
+    Target(f"bytes that were stored already, {_OF_LARGE}", 0, exactly("again_bytes", _LARGE), megabytes, counted=True, profile=_LASTING),
+    Target(
+        f"memory of an agent over its bound, {_OF_LARGE}",
+        1,
+        over_bound("most_agent_memory_bytes", _LARGE),
+        times,
+        counted=True,
+        profile=_LASTING,
+    ),
     *(target for handles in (YOUNG, GROWN) for target in _of_finalise(handles)),
     Target(
         "finalise, 100,000 partitions over 10,000: linear",

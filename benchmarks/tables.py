@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from benchmarks import agents, edits, finalise, many_files, processes, restore, standing, start_tables, states, streams
+from benchmarks import agents, edits, finalise, many_files, processes, restore, size_tables, standing, start_tables, states, streams
 from benchmarks.cells import Table, median, spread, spreads, times_text
 from benchmarks.figures import Case, Estimate, Figures, Summary
 from benchmarks.judging import Met, Profile, times
@@ -81,6 +81,7 @@ def tables(figures: Figures, everything: bool = True) -> list[Table]:
     found += [_epochs(figures, experiment) for experiment in _EPOCH_TITLES]
     found += [_restore(figures), _finalise(figures), _agents(figures), _many_files(figures)]
     found += [start_tables.pieces_table(figures), start_tables.chain_table(figures), start_tables.short_epochs_table(figures)]
+    found += [size_tables.large_state_table(figures)]
     found += [_streams(figures), _busy_streams(figures), _start_up(figures), _idle(figures), _forks(figures)]
     found += [_read(figures), _command(figures), _written(figures), _rescaled(figures)]
     return [table for table in found if table.rows]

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 KEYS = 100_000
 _MIX = 7919
@@ -18,6 +18,7 @@ PAYLOAD_WORDS = 128
 """Long integers in a value of LARGE: 1 KiB that no codec makes smaller."""
 LARGE_KEYS, HUGE_KEYS = 1_000_000, 10_000_000
 FEW_KEYS = 1000
+KEYS_SETTING = "spark.benchmark.keys"
 TOPIC, SERVERS = "numbers", "spark.benchmark.kafka"
 """The topic that `benchmarks.topic` fills, and the setting in which an application finds its broker."""
 
@@ -87,11 +88,25 @@ def huge(spark: SparkSession, rows: int) -> DataFrame:
     return _of_size(spark, rows, HUGE_KEYS)
 
 
+def scattered(spark: SparkSession, rows: int) -> DataFrame:
+    """1 KiB of state per key, of as many keys as KEYS_SETTING says: first each of them once, then any of them at random."""
+    from pyspark.sql import functions as F
+
+    keys, value = int(spark.conf.get(KEYS_SETTING) or 0), F.col("value")
+    key = F.when(value < keys, value).otherwise(F.pmod(F.xxhash64(value), F.lit(keys)))
+    return _rate(spark, rows).groupBy(key.alias("k")).agg(F.max(_words()))
+
+
 def _of_size(spark: SparkSession, rows: int, keys: int) -> DataFrame:
     from pyspark.sql import functions as F
 
-    words = F.array([F.xxhash64("value", F.lit(i)) for i in range(PAYLOAD_WORDS)])
-    return _rate(spark, rows).groupBy((F.col("value") % keys).alias("k")).agg(F.max(words))
+    return _rate(spark, rows).groupBy((F.col("value") % keys).alias("k")).agg(F.max(_words()))
+
+
+def _words() -> Column:
+    from pyspark.sql import functions as F
+
+    return F.array([F.xxhash64("value", F.lit(i)) for i in range(PAYLOAD_WORDS)])
 
 
 QUERIES: Mapping[str, Callable[[SparkSession, int], DataFrame]] = {
@@ -101,6 +116,7 @@ QUERIES: Mapping[str, Callable[[SparkSession, int], DataFrame]] = {
     "join": join,
     "large": large,
     "huge": huge,
+    "scattered": scattered,
 }
 OUTPUT = {name: "append" if name == "join" else "update" for name in QUERIES}
 FROM_KAFKA = frozenset({"kafka"})

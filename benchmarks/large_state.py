@@ -1,0 +1,157 @@
+"""Much state for long: every key is made, then keys are updated at random for an hour. What an epoch takes early and late in that time,
+what goes to S3, and what memory and disk are needed meanwhile."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from benchmarks import access_log, processes, stored
+from benchmarks.agent_bound import FILES
+from benchmarks.epochs import Tell, gather_requests
+from benchmarks.errors import BenchmarkError
+from benchmarks.far_s3 import FarS3
+from benchmarks.figures import Case, Figures
+from benchmarks.session import Session
+from benchmarks.streams import KINDS
+from benchmarks.systems import System, set_up
+from benchmarks.workloads import KEYS_SETTING, Workload
+
+EXPERIMENT = "large state"
+PARTITIONS, MEGABYTES, MINUTES, ROWS = 100, 10_000, 60, 20_000
+KEYS_A_MEGABYTE = 1000
+FILL_EPOCHS = 50
+PARTS = 6
+"""The time is cut into so many: the first is early, the last is late."""
+_WARM = 3
+_EVERY_S, _FILES_EVERY = 10.0, 6
+"""How often memory and disk are looked at, and after how many such looks the newest checkpoint is."""
+_FILL_S, _BEYOND_S, _TOLD = 4 * 3600.0, 1800.0, 1000
+
+
+class Watched:
+    """Looks at an application every few seconds, in a thread of its own, and takes down what it sees."""
+
+    def __init__(self, session: Session, folder: Path, s3: FarS3) -> None:
+        self._session, self._folder, self._s3 = session, folder, s3
+        self._pids = {name: pid for pid, command in processes.of_session(session.id) for name, part in KINDS.items() if part in command}
+        self._where: dict[tuple[Any, str], tuple[str, int]] = {}
+        self.memory: dict[str, list[int]] = {name: [] for name in self._pids}
+        self.disk: list[int] = []
+        self.files: list[int] = []
+        self.again_bytes = 0
+        """Of SST files that one checkpoint has in one object and a later one in another."""
+        self.failed: Exception | None = None
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Raises what went wrong meanwhile."""
+        over = threading.Event()
+
+        def watch() -> None:
+            number = 0
+            try:
+                while not over.wait(_EVERY_S if number else 0):
+                    self.look(with_files=number % _FILES_EVERY == 0)
+                    number += 1
+            except Exception as e:
+                self.failed = e
+
+        thread = threading.Thread(target=watch, name="watch")
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+        if self.failed is not None:
+            raise BenchmarkError(f"memory and disk of {self._session.setup.system.value} could not be looked at: {self.failed}")
+
+    def look(self, with_files: bool) -> None:
+        for name, pid in self._pids.items():
+            self.memory[name].append(processes.resident(pid))
+        self.disk.append(bytes_on_disk(self._folder))
+        setup = self._session.setup
+        if not with_files or not setup.bucket or (found := stored.newest(self._s3, setup.bucket, "q")) is None:
+            return
+        snapshots = found[1].snapshots
+        self.files.append(sum(len(snapshot.handles) for snapshot in snapshots))
+        for snapshot in snapshots:
+            for handle in snapshot.handles:
+                if handle.name.endswith(".sst"):
+                    key, place = (snapshot.store, handle.name), (handle.object, handle.offset)
+                    self.again_bytes += handle.length if self._where.setdefault(key, place) != place else 0
+                    self._where[key] = place
+
+
+def run(
+    system: System, megabytes: int, partitions: int, minutes: float, s3: FarS3, folder: Path, figures: Figures, tell: Tell
+) -> None:
+    """`size` of the cases is megabytes of state. Raises BenchmarkError."""
+    case, keys = Case(EXPERIMENT, system.value, partitions, megabytes), megabytes * KEYS_A_MEGABYTE
+    more = {KEYS_SETTING: str(keys)} if system.stock else {KEYS_SETTING: str(keys), "spark.ckpt.spool.dir": str(folder / "spool")}
+    setup = set_up(system, s3, folder, more)
+    place = f"{setup.locations}/q"
+    with Session(setup, folder) as session:
+        session.hello()
+        tell(f"large state: {system.value} makes {case.size:,} MB")
+        making = Workload("scattered", case.partitions, max(1, keys // FILL_EPOCHS))
+        made = session.turn(making, place, warm=0, epochs=FILL_EPOCHS, timeout_s=_FILL_S, told=1)
+        figures.add(case, "make_ms", [made["marks"][FILL_EPOCHS - 1]["at_ms"] - made["marks"][0]["at_ms"]])
+        tell(f"large state: {system.value} for {minutes:g} minutes")
+        watched = Watched(session, folder, s3)
+        updating = Workload("scattered", case.partitions, ROWS)
+        with watched.watching():
+            answer = session.turn(
+                updating, place, warm=_WARM, epochs=PARTS, seconds=minutes * 60, timeout_s=_BEYOND_S, log=s3.log, told=_WARM + _TOLD
+            )
+        _check(answer, keys, system)
+        marks = answer["marks"][answer["warm"] - 1 :]
+        gather(figures, case, marks, watched)
+        figures.add(case, "elsewhere_percent", [session.elsewhere_percent()])
+        if setup.bucket:
+            epochs, requests = len(marks) - 1, access_log.between(s3.log, marks[0]["log_bytes"], marks[-1]["log_bytes"])
+            own = access_log.of_stream(requests, setup.bucket, "q")
+            gather_requests(figures, case, own, epochs, s3.sizes(setup.bucket), "q")
+    shutil.rmtree(folder)
+
+
+def _check(answer: Mapping[str, Any], keys: int, system: System) -> None:
+    """Raises BenchmarkError where the state was not as large."""
+    rows = answer["progress"][-1]["stateOperators"][0]["numRowsTotal"]
+    if rows != keys:
+        raise BenchmarkError(f"{system.value} had {rows:,} keys, and not {keys:,}")
+
+
+def gather(figures: Figures, case: Case, marks: Sequence[Mapping[str, Any]], watched: Watched) -> None:
+    """An epoch is from the end of one to the end of the next; of memory and disk the most, and what they were early and late."""
+    took = [after["at_ms"] - before["at_ms"] for before, after in pairwise(marks)]
+    values: dict[str, Sequence[float]] = {"epoch_ms": took}
+    values |= {f"{name}_memory_bytes": sizes for name, sizes in watched.memory.items()} | {"disk_bytes": watched.disk}
+    for metric, found in values.items():
+        part = max(1, len(found) // PARTS)
+        figures.add(case, f"early_{metric}", found[:part])
+        figures.add(case, f"late_{metric}", found[-part:])
+        figures.add(case, metric if metric == "epoch_ms" else f"most_{metric}", found if metric == "epoch_ms" else [max(found)])
+    if watched.files:
+        figures.add(case, FILES, [max(watched.files)])
+        figures.add(case, "again_bytes", [watched.again_bytes])
+
+
+def bytes_on_disk(folder: Path) -> int:
+    """Of all files below it, each once however many names it has."""
+    sizes: dict[int, int] = {}
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            try:
+                found = os.lstat(f"{parent}/{name}")
+            except OSError:
+                continue  # it has gone since
+            sizes[found.st_ino] = found.st_blocks * 512
+    return sum(sizes.values())

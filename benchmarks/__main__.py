@@ -94,13 +94,13 @@ def run_all(
     """
     form = plans.FULL if full else plans.SHORT
     here, unfinished = results / f"{form.name}.json", results / f"{form.name}.unfinished.json"
-    if anew:
-        unfinished.unlink(missing_ok=True)
-    if again and not unfinished.exists() and not here.exists():
+    goes_on = unfinished.exists() and not anew
+    if again and not goes_on and not here.exists():
         raise click.UsageError(f"nothing can be measured again: there is no {here}")
     if missing := sorted(set(again) - form.experiments):
         raise click.UsageError(f"{', '.join(missing)} is not in the {form.name} form; run `python -m benchmarks run --help`")
-    goes_on = unfinished.exists()
+    if anew:
+        unfinished.unlink(missing_ok=True)
     figures = _going_on(unfinished, again, rounds) if goes_on else _begun(here, again, rounds)
     plan = form.only(figures.about["again"]) if figures.about["again"] else form
     if figures.about["rounds"]:

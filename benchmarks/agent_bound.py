@@ -18,9 +18,10 @@ IDLE = 120 * MB
 OBJECTS_AT_ONCE, PARTS_AT_ONCE = 4, 4
 """Of each stream, and of an object that is stored on S3 or in a file system."""
 OF_A_FILE = 3_000
-"""Less than 1 KB for each name: in the commits that are remembered, and in `_metadata` of the two newest checkpoints that were read."""
+"""Less than 1 KB for each name: in the commits that are remembered, and in `_metadata` of the two newest checkpoints that were read. Here
+each commit is stored soon; while none can be, files that are not stored yet are more than the newest checkpoint has."""
 FILES = "files"
-"""The metric: how many files the newest checkpoint of all streams of an agent has."""
+"""The metric: how many files the newest checkpoints of all streams of an agent have."""
 
 
 def bound(streams: int, files: float) -> float:

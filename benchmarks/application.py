@@ -25,7 +25,7 @@ class Application:
     """Use as a context manager. The end of its stdin tells it to end."""
 
     def __init__(self, command: Sequence[str], env: Mapping[str, str], folder: Path) -> None:
-        self.log = folder / "application.log"
+        self.log, self._killed = folder / "application.log", False
         self.spawned_ms, self._elsewhere = time.time() * 1000, Elsewhere()
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -44,7 +44,7 @@ class Application:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         stdin: IO[bytes] | None = self._process.stdin
         assert stdin is not None
-        killed = self._process.poll() == -signal.SIGKILL
+        killed = self._killed
         with suppress(OSError):
             stdin.close()
         try:
@@ -66,6 +66,7 @@ class Application:
 
     def kill(self) -> None:
         """All its processes, at once."""
+        self._killed = True
         processes.tell_session(self._process.pid, signal.SIGKILL)
         self._process.wait(END_S)
 

@@ -51,8 +51,8 @@ def _round(system: System, work: Workload, epochs: int, s3: FarS3, folder: Path,
         session.turn(work, f"{setup.locations}/{CHAIN}", warm=0, epochs=epochs, timeout_s=_FILL_S)
     if setup.bucket:
         figures.add(case, "state_bytes", [_named(s3, setup, epochs)])
-    for what in (EMPTY, CHAIN):
-        _start(setup, work, what, s3, folder / what, case, figures, tell)
+    used = [_start(setup, work, what, s3, folder / what, case, figures, tell) for what in (EMPTY, CHAIN)]
+    figures.add(case, "elsewhere_percent", [max(used)])
     shutil.rmtree(folder)
     figures.add(case, "beyond_ms", [figures.values(case, f"{CHAIN}_ms")[-1] - figures.values(case, f"{EMPTY}_ms")[-1]])
 
@@ -66,15 +66,16 @@ def _named(s3: FarS3, setup: Setup, epochs: int) -> int:
     return sum(high - low for low, high in stored.spans(newest[1].snapshots).values())
 
 
-def _start(setup: Setup, work: Workload, what: str, s3: FarS3, folder: Path, case: Case, figures: Figures, tell: Tell) -> None:
+def _start(setup: Setup, work: Workload, what: str, s3: FarS3, folder: Path, case: Case, figures: Figures, tell: Tell) -> float:
+    """How much of the machine's processors others had meanwhile, in percent."""
     new, before, length = setup.on_new_machine(folder), s3.brought(), s3.log.stat().st_size
     with Session(new, folder) as session:
         session.hello()
         answer = session.turn(work, f"{setup.locations}/{what}", warm=0, epochs=1, timeout_s=_START_S, log=s3.log)
-        figures.add(case, "elsewhere_percent", [session.elsewhere_percent()])
+        elsewhere = session.elsewhere_percent()
     figures.add(case, f"{what}_ms", [answer["start_ms"]])
     if not setup.bucket:
-        return
+        return elsewhere
     found = of_stream(between(s3.log, length, answer["marks"][0]["log_bytes"]), setup.bucket, what)
     kinds = by_kind(found)
     figures.add(case, f"{what}_requests", [len(found)])
@@ -82,6 +83,7 @@ def _start(setup: Setup, work: Workload, what: str, s3: FarS3, folder: Path, cas
     figures.add(case, f"{what}_read_bytes", [s3.brought() - before])
     told = ", ".join(f"{count} {kind.value}" for kind, count in sorted(kinds.items(), key=lambda one: -one[1]))
     tell(f"chains: {what}: {answer['start_ms'] / 1000:.1f} s, {len(found)} requests: {told}; {_phases(answer)}")
+    return elsewhere
 
 
 def _phases(answer: dict[str, Any]) -> str:

@@ -169,12 +169,15 @@ def take_turns(
                     complete = False
                     break
                 done.append((session.setup, answer))
+            left_out = f"no time was left for round {number + 1} of {plan}"
             if not complete:
-                figures.note(f"no time was left for round {number + 1} of {plan}")
+                figures.note(left_out)
             if done and (complete or not number):
                 taken = Figures()
                 gather_round(plan, done, s3, taken)
                 figures.complete(plan.part, plan.experiment, taken)
+            if complete:
+                figures.notes = [note for note in figures.notes if note != left_out]
             save()
     return True
 

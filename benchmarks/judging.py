@@ -142,7 +142,8 @@ def judged(targets: Sequence[Target], figures: Figures) -> list[Verdict]:
     return [_verdict(target, target.measure(figures), _busy(figures, target) or _disturbed(figures, target)) for target in targets]
 
 
-def _verdict(target: Target, measured: Estimate | str, busy: bool) -> Verdict:
+def _verdict(target: Target, measured: Estimate | str, busy: str) -> Verdict:
+    """`busy`: why times of it say nothing; empty if they do."""
     bound = "-" if target.limit is None else f"{'at least' if target.at_least else 'at most'} {target.show(target.limit)}"
     if isinstance(measured, str):
         return Verdict(target.what, bound, f"not measured{f': {measured}' if measured else ''}", Met.OPEN)
@@ -154,21 +155,23 @@ def _verdict(target: Target, measured: Estimate | str, busy: bool) -> Verdict:
         told = f"{shown}, {measured.rounds} round{'s' if measured.rounds > 1 else ''} of at least {ROUNDS}"
         return Verdict(target.what, bound, told, Met.FEW, None if met else target.profile)
     if not target.counted and (busy or measured.low <= target.limit <= measured.high != measured.low):
-        told = f"{shown}, {target.show(measured.low)} to {target.show(measured.high)}"
+        told = f"{shown}, {target.show(measured.low)} to {target.show(measured.high)}{busy and f'; {busy}'}"
         return Verdict(target.what, bound, told, Met.NOISY, target.profile)
     return Verdict(target.what, bound, shown, Met.YES if met else Met.NO, target.profile)
 
 
-def _disturbed(figures: Figures, target: Target) -> bool:
+def _disturbed(figures: Figures, target: Target) -> str:
     cases = target.profile.cases(figures) if target.profile else ()
-    return any((figures.median(case, "elsewhere_percent") or 0) > OTHERS_PERCENT for case in cases)
+    used = {case.system: figures.median(case, "elsewhere_percent") or 0 for case in cases}
+    return "; ".join(f"others had {part:.0f} % of the machine beside {system}" for system, part in used.items() if part > OTHERS_PERCENT)
 
 
-def _busy(figures: Figures, target: Target) -> bool:
+def _busy(figures: Figures, target: Target) -> str:
     """Each part has a load of its own. Files of earlier runs have one of what was measured again; and the processors' number in words."""
     about, experiment = figures.about, target.profile.experiment if target.profile else ""
     recorded = [sitting for found in figures.sittings.values() for sitting in found if sitting.experiment == experiment]
     loads = [sitting.load_before for sitting in recorded if sitting.load_before is not None]
     load = max(loads, default=about.get("loads", {}).get(experiment))
     processors = about.get("processor_count") or int(str(about.get("processors", "1")).split()[0])
-    return float(about.get("load_before", 0) if load is None else load) > QUIET * processors
+    before = float(about.get("load_before", 0) if load is None else load)
+    return f"the load before was {before:.2f}" if before > QUIET * processors else ""

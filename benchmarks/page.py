@@ -61,7 +61,8 @@ This page compares an epoch with spark-ckpt to an epoch of stock Spark: how long
 - **Restore** is told twice: the first epoch on a fresh machine with the JVM running, less the same on an empty state; and as it is.
 - **A restart in pieces** is told by what can be seen of it: the times of Spark's context, of its session and of the first epoch's phases,
   what the Checkpoints tab and the application's log say, and when the files in `checkpointLocation` were written. The application before
-  was killed while its query waited. `python -m benchmarks restart-pieces --gigabytes 10` does the same with more state.
+  was killed while its query waited. Flink has a job of its own with as much state, which was killed while it ran, and is told by its log:
+  until the first checkpoint after the restart is complete. `python -m benchmarks restart-pieces --gigabytes 10` does the same with more.
 - **The bound of an agent's memory** is reckoned from what it works on, as `benchmarks/agent_bound.py` says: 120 MB for an idle one, a block
   of 1 MiB for each of its threads, a line of the pipe, 16 MiB for each stream, and 3 KB for each file of the newest checkpoint. Whether it
   held is asked after the state of the restore was built, with eight agents at once, and with 50 streams.
@@ -105,8 +106,8 @@ Each part is stored as soon as it is measured, in `full.unfinished.json`, beside
 signal or an error, the same command goes on with the next part. When all parts are there, that file takes the place of `full.json`, and
 this page is written anew.
 
-It needs, beside Java: Go, or versitygw and toxiproxy-server on the PATH; Maven, for stock Spark's S3A and for Kafka (fetched once, into
-`.venv`); and strace for `forks`.
+It needs, beside Java: Go, or versitygw and toxiproxy-server on the PATH; Maven, for stock Spark's S3A, for Kafka and for Flink (fetched
+once, into `.venv`); Java's compiler for Flink, and strace for `forks`, which are left out without it.
 
 ## The systems
 """

@@ -30,6 +30,7 @@ from benchmarks.budget import Budget
 from benchmarks.epochs import Rounds, Save, Tell, Turns
 from benchmarks.far_s3 import far_s3
 from benchmarks.figures import Figures
+from benchmarks.flink import commands
 from benchmarks.state_targets import READ_ROWS, WRITTEN_ROWS
 from benchmarks.systems import System
 from benchmarks.targets import AGGREGATION, INTERVAL, JOIN, KAFKA, LONG, LONG_ROWS, REQUESTS, ROWS, SETTINGS
@@ -318,9 +319,10 @@ def run(plan: Plan, figures: Figures, tell: Tell, save: Save = lambda: None, unt
 def _run(plan: Plan, figures: Figures, tell: Tell, save: Save, until: Budget) -> bool:
     budget, parts = Budget(plan.minutes * 60), _Parts(figures, save, until)
     missing = standing.strace_missing() if plan.fork_epochs else ""
-    if missing:
-        tell(missing)
-        figures.note(missing)
+    without_flink = commands.missing() if plan.pieces_mb else ""
+    for why in filter(None, (missing, without_flink)):
+        tell(why)
+        figures.note(why)
     for count in plan.finalise:
         finished = partial(finalise.run, [count], figures, rounds=plan.finalise_rounds)
         parts.run(f"{finalise.EXPERIMENT} {count}", finalise.EXPERIMENT, finished, plan.finalise_rounds, partitions=count)
@@ -351,7 +353,7 @@ def _run(plan: Plan, figures: Figures, tell: Tell, save: Save, until: Budget) ->
             restored = partial(restore.rounds, plan.restore_mb, RESTORED, s3, folder / "restore", figures, tell)
             parts.run_rounds(restore.EXPERIMENT, restore.EXPERIMENT, restored, plan.restore_rounds)
         for size in plan.pieces_mb:
-            restarted = partial(restart_pieces.rounds, size, PIECES, s3, folder / f"pieces-{size}", tell)
+            restarted = partial(restart_pieces.rounds, size, PIECES, s3, folder / f"pieces-{size}", tell, not without_flink)
             parts.run_rounds(restart_pieces.part(size), restart_pieces.EXPERIMENT, restarted, plan.pieces_rounds, size=size)
         if plan.chain_rounds:
             chained = partial(chains.rounds, CHAINED, chains.PARTITIONS, chains.EPOCHS, s3, folder / "chains", tell)

@@ -28,8 +28,8 @@ SIZES = (0, restore.MEGABYTES)
 PIECES = ("jvm", "session", "query", "claim", "files", "plan", "fetch", "load", "epoch")
 _HOUR_S = 3600
 _START_S = 3600.0
-_ROUNDED_MS = 2.0
-"""Two clocks with whole milliseconds stand at the ends of a piece."""
+_ROUNDED_MS = 12.0
+"""At the ends of a piece stand two clocks with whole milliseconds, or the time of a file, which is that of the kernel's last tick."""
 _TASKS = 2
 """That run at once, of a `local[2]`: what tasks take one after the other is spread over so many."""
 _FETCHED = re.compile(r" fetched version \d+ of .*, in (\d+) ms$", re.MULTILINE)
@@ -40,7 +40,7 @@ def part(megabytes: int) -> str:
     return f"{EXPERIMENT} {megabytes}"
 
 
-def rounds(megabytes: int, systems: Sequence[System], s3: FarS3, folder: Path, tell: Tell, with_flink: bool = True) -> Rounds:
+def rounds(megabytes: int, systems: Sequence[System], s3: FarS3, folder: Path, tell: Tell, with_flink: bool) -> Rounds:
     """All fill first, then they restart in turn, Flink behind Spark. `size` of the cases is megabytes of state.
 
     Before the first round that counts each has a start that is killed as well, and brings what it reads into the disk's cache. The state is

@@ -99,6 +99,13 @@ def _late_over_early(figures: Figures) -> Estimate | str:
     return ratio_of(median_of("late_epoch_ms", _LARGE), median_of("early_epoch_ms", _LARGE))(figures)
 
 
+def _each_further(figures: Figures) -> Estimate | str:
+    """Of streams that have run an epoch and wait."""
+    fewest, most = min(streams.COUNTS), max(streams.COUNTS)
+    one, many = (figures.median(streams.case_of(System.S3, "agent", count), "memory_bytes") for count in (fewest, most))
+    return "" if one is None or many is None else Estimate.exact((many - one) / (most - fewest))
+
+
 def _own_processes(figures: Figures) -> Estimate | str:
     found = [figures.median(streams.case_of(System.S3, kind, _MANY_STREAMS), "processes") for kind in OWN]
     return Estimate.exact(sum(number or 0 for number in found)) if all(found) else ""
@@ -183,5 +190,6 @@ SIZE_TARGETS: Sequence[Target] = (
         counted=True,
         profile=_RUNNING,
     ),
+    Target("memory that each further stream adds to an agent", None, _each_further, megabytes),
     Target(f"finalise, {_MANY_STREAMS} streams that run", None, median_of("finalise_ms", _BUSY), millis),
 )

@@ -17,11 +17,11 @@ from benchmarks.measuring import NAMES, json_option, measure, rounds_option, sys
 from benchmarks.systems import System
 
 
-def _take(number: int, measured: Rounds, figures: Figures) -> None:
+def _take(number: int, measured: Rounds, figures: Figures, experiment: str) -> None:
     """So many rounds."""
     with closing(measured):
         for found in itertools.islice(measured, number):
-            figures.take(found)
+            figures.complete(experiment, experiment, found)
 
 
 @click.command("restore")
@@ -32,7 +32,11 @@ def _take(number: int, measured: Rounds, figures: Figures) -> None:
 def one_restore(megabytes: int, rounds: int, stock: bool, out: Path | None) -> None:
     """A query with much state on a machine that has nothing of it, against plain parallel reads of the same bytes."""
     systems = plans.RESTORED if stock else (System.S3,)
-    measure(out, lambda s3, folder, figures: _take(rounds, restore.rounds(megabytes, systems, s3, folder, figures, tell), figures))
+
+    def restored(s3: FarS3, folder: Path, figures: Figures) -> None:
+        _take(rounds, restore.rounds(megabytes, systems, s3, folder, figures, tell), figures, restore.EXPERIMENT)
+
+    measure(out, restored)
 
 
 @click.command("chains")
@@ -43,8 +47,8 @@ def one_restore(megabytes: int, rounds: int, stock: bool, out: Path | None) -> N
 @json_option
 def one_chains(chosen: str, partitions: int, count: int, rounds: int, out: Path | None) -> None:
     """A first epoch from long chains of changelogs, and one on nothing: time, requests and bytes."""
-    systems = [NAMES[chosen]]
-    measure(out, lambda s3, folder, figures: _take(rounds, chains.rounds(systems, partitions, count, s3, folder, tell), figures))
+    how = ([NAMES[chosen]], partitions, count)
+    measure(out, lambda s3, folder, figures: _take(rounds, chains.rounds(*how, s3, folder, tell), figures, chains.EXPERIMENT))
 
 
 @click.command("short-epochs")
@@ -53,7 +57,7 @@ def one_chains(chosen: str, partitions: int, count: int, rounds: int, out: Path 
 @json_option
 def one_short_epochs(count: int, rounds: int, out: Path | None) -> None:
     """Short epochs over 1,000 keys: bytes of an epoch, size of `_metadata` and time of a restart, early and late in a stream's life."""
-    measure(out, lambda s3, folder, figures: _take(rounds, short_epochs.rounds(count, s3, folder, tell), figures))
+    measure(out, lambda s3, folder, figures: _take(rounds, short_epochs.rounds(count, s3, folder, tell), figures, short_epochs.EXPERIMENT))
 
 
 @click.command("restart-pieces")
@@ -66,13 +70,16 @@ def one_short_epochs(count: int, rounds: int, out: Path | None) -> None:
     help="Of state; 0: one row. May be given several times.",
 )
 @rounds_option
+@click.option("--flink/--no-flink", default=True, show_default=True, help="Flink as well, which needs a JDK and Maven.")
 @json_option
-def one_restart_pieces(gigabytes: Sequence[int], rounds: int, out: Path | None) -> None:
-    """A restart after a kill until its first epoch is committed, in pieces: this on S3, beside stock on the local disk and on S3A."""
+def one_restart_pieces(gigabytes: Sequence[int], rounds: int, flink: bool, out: Path | None) -> None:
+    """A restart after a kill until its first epoch is committed, in pieces: this on S3, beside stock on the local disk and on S3A, and
+    Flink on S3."""
 
     def restarted(s3: FarS3, folder: Path, figures: Figures) -> None:
         for size in gigabytes:
-            _take(rounds, restart_pieces.rounds(size * 1000, plans.PIECES, s3, folder / str(size), tell), figures)
+            measured = restart_pieces.rounds(size * 1000, plans.PIECES, s3, folder / str(size), tell, flink)
+            _take(rounds, measured, figures, restart_pieces.EXPERIMENT)
 
     measure(out, restarted)
 

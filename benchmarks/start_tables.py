@@ -18,8 +18,9 @@ def pieces_table(figures: Figures) -> Table:
         "Claim: until the coordinator has claimed the stream and read its checkpoint. Files: until those of the driver are in the folder. "
         "Plan: until the first epoch's tasks begin. Fetch and load: how long they waited for the files of their stores, and for the engine "
         "that opens them, over two processors. Of stock Spark plan holds what it reads of its logs, and load what it fetches: nobody can "
-        "see these apart. Flink has as much state in RocksDB, in two subtasks, and a checkpoint each second: session is until its job "
-        "runs, load until all tasks have their state, epoch until its first checkpoint is complete."
+        "see these apart. Flink has as much state in RocksDB, in two subtasks, and a checkpoint each second: JVM is until its program "
+        "begins, session until its job runs, load until all tasks have their state, plan until its first checkpoint begins (up to a "
+        "second, by chance), epoch until that is complete."
     )
     columns = ("system", "MB of state", "rounds", "JVM ms", "session", "query", "claim", "files", "plan", "fetch", "load", "epoch", "all")
     return Table("A restart in pieces", about, columns, rows)

@@ -21,7 +21,7 @@ _LENGTH = f"{chains.PARTITIONS} partitions with {chains.EPOCHS} changelogs each"
 _STARTING = Profile(
     chains.EXPERIMENT,
     (_CHAIN.system, _IN_A_CLUSTER.system),
-    (f"{chains.CHAIN}_", f"{chains.EMPTY}_", "beyond_ms", "state_bytes"),
+    (f"{chains.CHAIN}_", f"{chains.EMPTY}_", "beyond_ms", "state_bytes", "elsewhere_percent"),
     chains.PARTITIONS,
     chains.EPOCHS,
     unit="changelogs",
@@ -30,16 +30,19 @@ _STARTING = Profile(
 _RESTARTING = Profile(
     restart_pieces.EXPERIMENT,
     (*(system.value for system in (System.S3, System.SAME_LOCAL, System.SAME_TUNED)), commands.NAME),
-    tuple(f"{name}_ms" for name in (*restart_pieces.PIECES, "restart")),
+    (*(f"{name}_ms" for name in (*restart_pieces.PIECES, "restart")), "elsewhere_percent"),
     unit="MB",
 )
 _RESTORING = Profile(
-    restore.EXPERIMENT, (_RESTORED.system,), ("first_epoch_read_bytes", "empty_read_bytes", "state_bytes"), kind="bytes"
+    restore.EXPERIMENT,
+    (_RESTORED.system,),
+    ("first_epoch_read_bytes", "empty_read_bytes", "state_bytes", "elsewhere_percent"),
+    kind="bytes",
 )
 _LIVING = Profile(
     short_epochs.EXPERIMENT,
     (_SHORT.system, _LONG_CHAINS.system),
-    ("empty_", "early_", "late_", "put_bytes"),
+    ("empty_", "early_", "late_", "put_bytes", "elsewhere_percent"),
     unit="epochs",
     kind="short epochs",
 )

@@ -41,6 +41,7 @@ public class RestartJob {
 
   static class Paced extends RichMapFunction<Long, Long> {
     private final long keys;
+    private transient boolean told;
 
     Paced(long keys) {
       this.keys = keys;
@@ -48,6 +49,10 @@ public class RestartJob {
 
     @Override
     public Long map(Long n) throws Exception {
+      if (!told) {
+        System.err.println("FIRST " + n);
+        told = true;
+      }
       if (n == keys) {
         System.err.println("FILLED " + System.currentTimeMillis());
       }

@@ -52,14 +52,29 @@ def command(job: str, given: Sequence[str], made: Mapping[str, str], folder: Pat
     """
     jars, plugins = flink_jars()
     (folder / "tmp").mkdir()
-    java, javac = shutil.which("java"), shutil.which("javac")
-    if java is None or javac is None:
-        raise BenchmarkError("Flink needs a Java with its compiler: install a JDK")
+    java, javac = _java()
     classes = _compiled(job, javac, jars, folder / "classes")
     opens = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in ("java.util", "java.lang", "java.time", "java.net")]
     dated = [f"-Dorg.slf4j.simpleLogger.{name}" for name in ("showDateTime=true", f"dateTimeFormat={DATES}")]
     machine = [java, "-Xms2g", "-Xmx2g", *dated, *opens, "-cp", f"{classes}{os.pathsep}{jars}/*"]
     return [*machine, job, *given, *(f"{key}={value}" for key, value in made.items())], {"FLINK_PLUGINS_DIR": str(plugins)}
+
+
+def missing() -> str:
+    """Why no job can be run here; empty if one can. What is missing is fetched."""
+    try:
+        _java()
+        flink_jars()
+    except BenchmarkError as e:
+        return str(e)
+    return ""
+
+
+def _java() -> tuple[str, str]:
+    java, javac = shutil.which("java"), shutil.which("javac")
+    if java is None or javac is None:
+        raise BenchmarkError("Flink needs a Java with its compiler: install a JDK")
+    return java, javac
 
 
 def _compiled(job: str, javac: str, jars: Path, classes: Path) -> Path:

@@ -22,10 +22,11 @@ KEYS_A_MEGABYTE = 1000
 FILLING_MS, RESTARTED_MS = 5000, 1000
 """Intervals of checkpoints: while the state is made, and of a restart, which ends with one."""
 _FILL_S, _RESTART_S, _LOOK_S = 1800.0, 1200.0, 0.1
-_BEGAN, _FILLED = (re.compile(rf"^{word} (\d+)$", re.MULTILINE) for word in ("BEGAN", "FILLED"))
+_BEGAN, _FIRST, _FILLED = (re.compile(rf"^{word} (\d+)$", re.MULTILINE) for word in ("BEGAN", "FIRST", "FILLED"))
 _SUBMITTED = re.compile(r"^(\S+) .*Job values \(\w+\) switched from state CREATED to RUNNING", re.MULTILINE)
 _RUNNING = re.compile(r"^(\S+) .*switched from INITIALIZING to RUNNING", re.MULTILINE)
-_COMPLETED = re.compile(r"^(\S+) .*CheckpointCoordinator - Completed checkpoint \d+ for job", re.MULTILINE)
+_TRIGGERED = re.compile(r"^(\S+) .*CheckpointCoordinator - Triggering checkpoint (\d+) ", re.MULTILINE)
+_COMPLETED = re.compile(r"^(\S+) .*CheckpointCoordinator - Completed checkpoint (\d+) for job", re.MULTILINE)
 _CHECKPOINT = re.compile(rf"^{commands.CHECKPOINTS}/\w+/chk-(\d+)/_metadata$")
 
 
@@ -36,6 +37,10 @@ class Filled:
     s3: FarS3
     bucket: str
     megabytes: int
+
+    @property
+    def keys(self) -> int:
+        return max(1, self.megabytes * KEYS_A_MEGABYTE)
 
 
 def fill(megabytes: int, s3: FarS3, folder: Path, tell: Tell) -> Filled:
@@ -71,32 +76,37 @@ def restart(filled: Filled, folder: Path) -> tuple[Mapping[str, float], float]:
         _wait(job, lambda said: bool(_COMPLETED.search(said)), _RESTART_S)
         elsewhere = job.elsewhere_percent()
         job.kill()
-        pieces = pieces_of(job.log.read_text(errors="replace"), job.spawned_ms)
+        said = job.log.read_text(errors="replace")
+        first = _FIRST.search(said)
+        if first is None or int(first[1]) < filled.keys:
+            raise BenchmarkError(f"{commands.NAME} began from nothing, and not with what was there")
+        pieces = pieces_of(said, job.spawned_ms)
     shutil.rmtree(folder)
     return pieces, elsewhere
 
 
 def pieces_of(said: str, spawned_ms: float) -> Mapping[str, float]:
-    """Until the job's program begins, until the job runs, until all its tasks have their state, and until a checkpoint is complete.
+    """Until the job's program begins, until the job runs, until all its tasks have their state, until a checkpoint begins, and until
+    that is complete. Raises BenchmarkError.
 
-    Raises BenchmarkError.
+    The interval of checkpoints begins when the job runs, so the wait for the first one is up to `RESTARTED_MS` long, by chance.
     """
     began, submitted, completed = _BEGAN.search(said), _SUBMITTED.search(said), _COMPLETED.search(said)
     if began is None or submitted is None or completed is None:
         raise BenchmarkError(f"{commands.NAME}: the log does not tell when the job began, ran and had a checkpoint")
     running = [_milliseconds(when) for when in _RUNNING.findall(said[: completed.start()])]
-    if not running:
-        raise BenchmarkError(f"{commands.NAME}: the log does not tell when tasks had their state")
-    ends = (spawned_ms, float(began[1]), _milliseconds(submitted[1]), max(running), _milliseconds(completed[1]))
-    names = ("jvm", "session", "load", "epoch")
+    triggered = [_milliseconds(when) for when, number in _TRIGGERED.findall(said[: completed.start()]) if number == completed[2]]
+    if not running or not triggered:
+        raise BenchmarkError(f"{commands.NAME}: the log does not tell when tasks had their state, and when a checkpoint began")
+    ends = (spawned_ms, float(began[1]), _milliseconds(submitted[1]), max(running), triggered[-1], _milliseconds(completed[1]))
+    names = ("jvm", "session", "load", "plan", "epoch")
     return {name: after - before for name, before, after in zip(names, ends, ends[1:], strict=False)}
 
 
 def _begun(filled: Filled, folder: Path, interval_ms: int, more: Mapping[str, str]) -> Application:
     folder.mkdir(parents=True)
     made = {**commands.settings(filled.s3, filled.bucket, folder, interval_ms), **more}
-    keys = max(1, filled.megabytes * KEYS_A_MEGABYTE)
-    return Application(*commands.command("RestartJob", [str(keys), str(PARALLELISM)], made, folder), folder)
+    return Application(*commands.command("RestartJob", [str(filled.keys), str(PARALLELISM)], made, folder), folder)
 
 
 def _wait(job: Application, has_come: Callable[[str], bool], within_s: float) -> None:

@@ -20,7 +20,7 @@ from benchmarks import agents, epochs, jars, processes
 from benchmarks.__main__ import cli
 from benchmarks.access_log import Request
 from benchmarks.budget import Budget
-from benchmarks.epochs import Rounds, Turns, gather_checkpoints, gather_epochs, gather_requests, gather_round, take_turns
+from benchmarks.epochs import Turns, gather_checkpoints, gather_epochs, gather_requests, gather_round, take_turns
 from benchmarks.epochs import run as run_epochs
 from benchmarks.errors import BenchmarkError
 from benchmarks.far_s3 import FarS3
@@ -29,7 +29,6 @@ from benchmarks.finalise import run as finalise
 from benchmarks.floor import URL, ThrowAwayStorage, throw_away, write_interpreter
 from benchmarks.machine import kernel
 from benchmarks.plans import FULL, SHORT, Plan
-from benchmarks.plans import run as run_plan
 from benchmarks.restore import FILLED
 from benchmarks.sampler import shares
 from benchmarks.session import Session
@@ -359,74 +358,10 @@ def test_one_workload_by_itself_is_a_round_like_any_other(
     assert [(turns.experiment, turns.work.query, turns.systems) for turns in asked] == [(experiment, query, (System.FLOOR,))]
 
 
-def test_a_part_that_ended_early_is_measured_anew_and_others_are_not(tmp_path: Path) -> None:
-    plan = replace(SHORT, groups=(), finalise=(), many_files=(5, 6), idle_s=0, start_ups=0)
-    file, figures = tmp_path / "short.json", Figures()
-
-    def save() -> None:
-        figures.write(file)
-        if len(figures.parts) == 1:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        run_plan(plan, figures, print, save)
-    figures = Figures.read(file)
-    assert figures.parts == {"many files 5": 1}
-    first, second = (Case("many files", "coordinator", 0, seen) for seen in (5, 6))
-    kept = figures.values(first, "start_ms")
-    figures.add(second, "start_ms", [1e9])  # as a part that was cut short leaves them
-    assert not run_plan(plan, figures, print, until=Budget(0))
-    assert figures.values(second, "start_ms") == [1e9]
-    assert run_plan(plan, figures, print)
-    assert set(figures.parts) == set(plan.parts) == {"many files 5", "many files 6"}
-    assert figures.values(first, "start_ms") == kept
-    assert 1e9 not in figures.values(second, "start_ms")
-
-
 def test_a_part_of_a_plan_measures_that_and_nothing_else() -> None:
     assert FULL.only(FULL.experiments) == replace(FULL, groups=[list(group) for group in FULL.groups])
     for experiment in FULL.experiments - {FILLED}:
         assert FULL.only([experiment]).experiments == {experiment} | ({FILLED} if experiment == "restore" else set())
-
-
-@pytest.mark.parametrize(
-    ("again", "told"),
-    [(["--again", "join"], "join is not in the short form"), (["--full", "--again", "join"], "nothing can be measured again: there is no")],
-)
-def test_what_cannot_be_measured_again_is_said_at_once(again: list[str], told: str, tmp_path: Path) -> None:
-    Figures().write(tmp_path / "short.json")
-    ran = CliRunner().invoke(cli, ["run", *again, "--results", str(tmp_path)])
-    assert ran.exit_code == 2
-    assert told in " ".join(ran.output.split())
-
-
-@pytest.mark.parametrize(
-    ("begun", "words", "told"),
-    [
-        ({"again": [], "rounds": 0}, [], ""),
-        ({"again": [], "rounds": 0}, ["--rounds", "2"], "begun without --again and --rounds: go on with it so, or forget it with --anew"),
-        ({"again": [], "rounds": 0}, ["--again", "rows"], "was begun without --again and --rounds"),
-        ({"again": ["rows"], "rounds": 2}, [], ""),
-        ({"again": ["rows"], "rounds": 2}, ["--again", "rows"], ""),
-        ({"again": ["rows"], "rounds": 2}, ["--rounds", "2", "--again", "rows"], ""),
-        ({"again": ["rows"], "rounds": 2}, ["--rounds", "3"], "was begun with --again 'rows' --rounds 2"),
-        ({"again": ["rows"], "rounds": 2}, ["--again", "kafka"], "was begun with --again 'rows' --rounds 2"),
-    ],
-)
-def test_a_run_that_ended_early_is_gone_on_with_by_the_command_that_began_it(
-    begun: dict[str, Any], words: list[str], told: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    ran: list[tuple[Plan, list[Any]]] = []
-    monkeypatch.setattr("benchmarks.plans.run", lambda plan, figures, *_: ran.append((plan, list(figures))))
-    figures = Figures(begun)
-    figures.add(Case("rows", "a", 20, 1), "epoch_ms", [1])
-    figures.write(tmp_path / "short.unfinished.json")
-    done = CliRunner().invoke(cli, ["run", *words, "--results", str(tmp_path), "--page", str(tmp_path / "page.md")])
-    assert done.exit_code == (2 if told else 0), done.output
-    assert told in " ".join(done.output.replace("│", " ").split())
-    for plan, kept in ran:
-        assert kept == list(figures), "what is measured of it is not forgotten"
-        assert plan.experiments == ({"rows"} if begun["again"] else SHORT.experiments)
 
 
 class Interrupted(Figures):
@@ -450,36 +385,6 @@ def test_of_a_round_that_ends_while_it_is_taken_down_nothing_counts(monkeypatch:
     take_turns([plan], played(clock, [10] * 2, [10] * 2), *given)
     assert [len(figures.values(plan.case(system), "epoch_ms")) for system in plan.systems] == [4, 4]
     assert figures.parts == {plan.part: 2}
-
-
-def test_no_round_is_begun_too_late_and_the_next_run_has_the_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    plan = replace(SHORT, groups=(), finalise=(), idle_s=0, start_ups=0, chain_rounds=3)
-    clock, begun, ended = [0.0], list[int](), list[int]()
-
-    def rounds(*_: object) -> Rounds:
-        begun.append(1)
-        try:
-            while True:
-                clock[0] += 10
-                found = Figures()
-                found.add(Case("chains", "a", 1, 1), "first_epoch_ms", [clock[0]])
-                yield found
-        finally:
-            ended.append(1)
-
-    monkeypatch.setattr("benchmarks.chains.rounds", rounds)
-    monkeypatch.setattr("benchmarks.plans.far_s3", lambda _: nullcontext(FarS3("", "", tmp_path / "log")))
-    figures, saved = Figures(), list[int]()
-
-    def run(seconds: float) -> bool:
-        return run_plan(plan, figures, print, lambda: saved.append(figures.parts.get("chains", 0)), Budget(seconds, lambda: clock[0]))
-
-    assert [run(0), figures.parts, begun] == [False, {}, []]
-    assert [run(15), figures.parts] == [False, {"chains": 2}]
-    assert [run(15), figures.parts] == [True, {"chains": 3}]
-    assert figures.values(Case("chains", "a", 1, 1), "first_epoch_ms") == [10, 20, 30]
-    assert {1, 2, 3} <= set(saved)
-    assert len(begun) == len(ended) == 2, "what the rounds have in common is cleared away"
 
 
 def test_what_is_measured_again_is_forgotten_and_all_else_is_kept() -> None:

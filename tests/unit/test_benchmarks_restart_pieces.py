@@ -176,26 +176,6 @@ def test_a_piece_that_is_shorter_than_nothing_ends_the_benchmark(session: type[P
         run(tmp_path, Figures())
 
 
-FLINKS_LOG = """WARNING: a library says something
-BEGAN {began}
-{submitted} [flink-pekko.actor.default-dispatcher-4] INFO ExecutionGraph - Job values (4a) switched from state CREATED to RUNNING.
-{first} [flink-pekko.actor.default-dispatcher-6] INFO ExecutionGraph - KeyedProcess (1/2) (b1) switched from INITIALIZING to RUNNING.
-{second} [flink-pekko.actor.default-dispatcher-4] INFO ExecutionGraph - KeyedProcess (2/2) (b2) switched from INITIALIZING to RUNNING.
-{completed} [jobmanager-io-thread-3] INFO CheckpointCoordinator - Completed checkpoint 8 for job 4a (1024 bytes, checkpointDuration=50 ms)
-{later} [flink-pekko.actor.default-dispatcher-4] INFO ExecutionGraph - KeyedProcess (2/2) (b3) switched from INITIALIZING to RUNNING.
-"""
-
-
-def test_a_restart_of_flink_is_told_by_its_log() -> None:
-    at = {"submitted": 2100, "first": 2600, "second": 4100, "completed": 4800, "later": 9000}
-    said = FLINKS_LOG.format(began=int(BEGUN + 900), **{name: stamp(BEGUN + ms) for name, ms in at.items()})
-    found = {name: round(ms) for name, ms in flink.pieces_of(said, BEGUN).items()}
-    assert found == {"jvm": 900, "session": 1200, "load": 2000, "epoch": 700}
-    for without, told in (("BEGAN", "when the job began"), ("INITIALIZING", "tasks had their state"), ("Completed", "had a checkpoint")):
-        with pytest.raises(BenchmarkError, match=told):
-            flink.pieces_of(said.replace(without, ""), BEGUN)
-
-
 def test_flink_restarts_behind_spark(session: type[Played], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     s3, figures = FarS3("", "", tmp_path / "log"), Figures()
     filled, restarted = flink.Filled(s3, "bench", 10), list[Path]()
@@ -207,7 +187,7 @@ def test_flink_restarts_behind_spark(session: type[Played], monkeypatch: pytest.
 
     monkeypatch.setattr(flink, "fill", lambda *_: filled)
     monkeypatch.setattr(flink, "restart", restart)
-    for found in itertools.islice(restart_pieces.rounds(10, BOTH, s3, tmp_path / "work", print), 2):
+    for found in itertools.islice(restart_pieces.rounds(10, BOTH, s3, tmp_path / "work", print, with_flink=True), 2):
         figures.take(found)
     case = Case("restart pieces", commands.NAME, flink.PARALLELISM, 10)
     assert len(set(restarted)) == 3, "once without counting, and each time on an empty disk"

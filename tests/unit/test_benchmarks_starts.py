@@ -172,7 +172,7 @@ def test_of_a_round_that_ends_early_nothing_counts(s3: PlayedS3, monkeypatch: py
         run_chains(s3, tmp_path, 3, figures)
     case = Case("chains", System.S3.value, 2, 6)
     assert (figures.rounds(case), figures.parts) == (1, {"chains": 1})
-    assert {metric: len(values) for c, metric, values in figures if c == case and len(values) > 1} == {"elsewhere_percent": 2}, "two starts"
+    assert {len(values) for c, _, values in figures if c == case} == {1}
 
 
 def test_chains_that_have_ended_end_the_benchmark(s3: PlayedS3, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

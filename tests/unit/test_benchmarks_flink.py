@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import pytest
 
@@ -77,8 +77,12 @@ def test_flink_restarts_from_what_it_had(first: str, told: str, monkeypatch: pyt
             keys = ("flink/4a/chk-9/_metadata", "flink/4a/chk-10/_metadata", "flink/4a/chk-11/part", "other/chk-12/_metadata")
             return dict.fromkeys(keys, 1)
 
+    def command(*how: Any) -> tuple[list[str], dict[str, str]]:
+        asked.append(how[2])
+        return [], {}
+
     monkeypatch.setattr(flink, "Application", Job)
-    monkeypatch.setattr(commands, "command", lambda *how: asked.append(how[2]) or ([], {}))
+    monkeypatch.setattr(commands, "command", command)
     filled = flink.Filled(Stored("http://127.0.0.1:9", "", tmp_path / "log"), "bench", 10)
     with pytest.raises(BenchmarkError, match=told) if told else nullcontext():
         assert flink.restart(filled, tmp_path / "work") == ({"jvm": 0, "session": 1000, "load": 0, "plan": 0, "epoch": 0}, 7.0)

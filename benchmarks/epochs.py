@@ -293,13 +293,15 @@ def gather_checkpoints(figures: Figures, case: Case, records: Sequence[Mapping[s
 def gather_requests(
     figures: Figures, case: Case, requests: Sequence[access_log.Request], epochs: int, sizes: Mapping[str, int], name: str
 ) -> None:
-    """Requests and bytes an epoch, of the stream whose folder is `name`. `sizes` tells those of objects that came in parts."""
+    """Requests and bytes an epoch, of the stream whose folder is `name`. `sizes` tells those of objects that came in parts; of how
+    many it does not, `unknown_objects` says."""
     counts = access_log.by_kind(requests)
     for kind in Kind:
         if counts[kind] or kind is Kind.LIST:
             figures.add(case, f"{kind.value.lower()}_requests", [counts[kind] / epochs])
     figures.add(case, "requests", [len(requests) / epochs])
     in_parts = {r.key for r in requests if r.operation == "CompleteMultipartUpload" and r.status < 300}
+    figures.add(case, "unknown_objects", [len(in_parts - sizes.keys()) / epochs])
     put = access_log.bytes_put(requests) + Counter({key: sizes.get(key, 0) for key in in_parts})
     figures.add(case, "put_bytes", [put.total() / epochs])
     by_kind: Counter[str] = Counter()

@@ -162,7 +162,9 @@ def _verdict(target: Target, measured: Estimate | str, busy: str) -> Verdict:
 
 def _disturbed(figures: Figures, target: Target) -> str:
     cases = target.profile.cases(figures) if target.profile else ()
-    used = {case.system: figures.median(case, "elsewhere_percent") or 0 for case in cases}
+    used: dict[str, float] = {}
+    for case in cases:
+        used[case.system] = max(used.get(case.system, 0), figures.median(case, "elsewhere_percent") or 0)
     return "; ".join(f"others had {part:.0f} % of the machine beside {system}" for system, part in used.items() if part > OTHERS_PERCENT)
 
 

@@ -18,6 +18,7 @@ from benchmarks.epochs import Tell, gather_requests
 from benchmarks.errors import BenchmarkError
 from benchmarks.far_s3 import FarS3
 from benchmarks.figures import Case, Figures
+from benchmarks.judging import MB
 from benchmarks.session import Session
 from benchmarks.streams import KINDS
 from benchmarks.systems import System, set_up
@@ -28,7 +29,11 @@ PARTITIONS, MEGABYTES, MINUTES, ROWS = 100, 10_000, 60, 20_000
 KEYS_A_MEGABYTE = 1000
 FILL_EPOCHS = 50
 PARTS = 6
-"""The time is cut into so many: the first is early, the last is late."""
+"""All epochs are cut into so many: the first is early, the last is late."""
+KEPT = {"spark.sql.streaming.minBatchesToRetain": "10"}
+"""Of all systems. Spark's default is 100 versions, of 10 GB each where compaction has come between."""
+DISK_TIMES = 6
+"""So many times the state may lie on the disk: at work, stored, and in what is not deleted yet."""
 _WARM = 3
 _EVERY_S, _FILES_EVERY = 10.0, 6
 """How often memory and disk are looked at, and after how many such looks the newest checkpoint is."""
@@ -41,12 +46,15 @@ class Watched:
     def __init__(self, session: Session, folder: Path, s3: FarS3) -> None:
         self._session, self._folder, self._s3 = session, folder, s3
         self._pids = {name: pid for pid, command in processes.of_session(session.id) for name, part in KINDS.items() if part in command}
-        self._where: dict[tuple[Any, str], tuple[str, int]] = {}
+        self._where: dict[tuple[Any, int, int], tuple[str, int]] = {}
+        self.sizes: dict[str, int] = {}
+        """Of all objects that were seen in the bucket; many are deleted before the end."""
         self.memory: dict[str, list[int]] = {name: [] for name in self._pids}
         self.disk: list[int] = []
         self.files: list[int] = []
         self.again_bytes = 0
-        """Of SST files that one checkpoint has in one object and a later one in another."""
+        """Of SST files that one checkpoint has in one object and a later one in another, under whatever name."""
+        self.peaks: dict[str, int] = {}
         self.failed: Exception | None = None
 
     @contextmanager
@@ -60,32 +68,40 @@ class Watched:
                 while not over.wait(_EVERY_S if number else 0):
                     self.look(with_files=number % _FILES_EVERY == 0)
                     number += 1
-            except Exception as e:
+            except Exception as e:  # it is raised where the block ends, and that is soon: the query has no application any more
                 self.failed = e
+                self._session.kill()
 
         thread = threading.Thread(target=watch, name="watch")
         thread.start()
         try:
             yield
+        except BenchmarkError:
+            if self.failed is None:
+                raise
         finally:
             over.set()
             thread.join()
         if self.failed is not None:
             raise BenchmarkError(f"memory and disk of {self._session.setup.system.value} could not be looked at: {self.failed}")
+        self.peaks = {name: processes.resident(pid, peak=True) for name, pid in self._pids.items()}
 
     def look(self, with_files: bool) -> None:
         for name, pid in self._pids.items():
             self.memory[name].append(processes.resident(pid))
         self.disk.append(bytes_on_disk(self._folder))
         setup = self._session.setup
-        if not with_files or not setup.bucket or (found := stored.newest(self._s3, setup.bucket, "q")) is None:
+        if not setup.bucket:
+            return
+        self.sizes |= self._s3.sizes(setup.bucket)
+        if not with_files or (found := stored.newest(self._s3, setup.bucket, "q")) is None:
             return
         snapshots = found[1].snapshots
         self.files.append(sum(len(snapshot.handles) for snapshot in snapshots))
         for snapshot in snapshots:
             for handle in snapshot.handles:
                 if handle.name.endswith(".sst"):
-                    key, place = (snapshot.store, handle.name), (handle.object, handle.offset)
+                    key, place = (snapshot.store, handle.length, handle.checksum), (handle.object, handle.offset)
                     self.again_bytes += handle.length if self._where.setdefault(key, place) != place else 0
                     self._where[key] = place
 
@@ -95,7 +111,10 @@ def run(
 ) -> None:
     """`size` of the cases is megabytes of state. Raises BenchmarkError."""
     case, keys = Case(EXPERIMENT, system.value, partitions, megabytes), megabytes * KEYS_A_MEGABYTE
-    more = {KEYS_SETTING: str(keys)} if system.stock else {KEYS_SETTING: str(keys), "spark.ckpt.spool.dir": str(folder / "spool")}
+    folder.mkdir(parents=True)
+    if (free := shutil.disk_usage(folder).free) < (need := DISK_TIMES * megabytes * MB):
+        raise BenchmarkError(f"{megabytes:,} MB of state may need {need / 1e9:.1f} GB of disk, and {free / 1e9:.1f} GB are free")
+    more = {KEYS_SETTING: str(keys), **KEPT} | ({} if system.stock else {"spark.ckpt.spool.dir": str(folder / "spool")})
     setup = set_up(system, s3, folder, more)
     place = f"{setup.locations}/q"
     with Session(setup, folder) as session:
@@ -118,8 +137,10 @@ def run(
         if setup.bucket:
             epochs, requests = len(marks) - 1, access_log.between(s3.log, marks[0]["log_bytes"], marks[-1]["log_bytes"])
             own = access_log.of_stream(requests, setup.bucket, "q")
-            gather_requests(figures, case, own, epochs, s3.sizes(setup.bucket), "q")
+            gather_requests(figures, case, own, epochs, watched.sizes | s3.sizes(setup.bucket), "q")
     shutil.rmtree(folder)
+    if setup.bucket:
+        s3.drop(setup.bucket)
 
 
 def _check(answer: Mapping[str, Any], keys: int, system: System) -> None:
@@ -138,7 +159,10 @@ def gather(figures: Figures, case: Case, marks: Sequence[Mapping[str, Any]], wat
         part = max(1, len(found) // PARTS)
         figures.add(case, f"early_{metric}", found[:part])
         figures.add(case, f"late_{metric}", found[-part:])
-        figures.add(case, metric if metric == "epoch_ms" else f"most_{metric}", found if metric == "epoch_ms" else [max(found)])
+    figures.add(case, "epoch_ms", took)
+    figures.add(case, "most_disk_bytes", [max(watched.disk)])
+    for name, size in watched.peaks.items():
+        figures.add(case, f"most_{name}_memory_bytes", [size])
     if watched.files:
         figures.add(case, FILES, [max(watched.files)])
         figures.add(case, "again_bytes", [watched.again_bytes])

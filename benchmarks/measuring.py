@@ -41,9 +41,12 @@ def systems_of(names: Sequence[str]) -> tuple[System, ...]:
 def measure(out: Path | None, experiment: Callable[[FarS3, Path, Figures], Any]) -> None:
     """On an S3 server of its own. Raises BenchmarkError."""
     figures = Figures(machine.describe())
-    with tempfile.TemporaryDirectory(prefix="spark-ckpt-bench-") as work, far_s3(Path(work) / "far") as s3:
-        experiment(s3, Path(work), figures)
-    finish(figures, out)
+    try:
+        with tempfile.TemporaryDirectory(prefix="spark-ckpt-bench-") as work, far_s3(Path(work) / "far") as s3:
+            experiment(s3, Path(work), figures)
+    finally:
+        if list(figures):  # what was measured until something failed is not lost
+            finish(figures, out)
 
 
 def measure_locally(out: Path | None, experiment: Callable[[Path, Figures], Any]) -> None:

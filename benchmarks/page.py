@@ -65,9 +65,10 @@ This page compares an epoch with spark-ckpt to an epoch of stock Spark: how long
   until the first checkpoint after the restart is complete. `python -m benchmarks restart-pieces --gigabytes 10` does the same with more.
 - **The bound of an agent's memory** is reckoned from what it works on, as `benchmarks/agent_bound.py` says: 120 MB for an idle one, a block
   of 1 MiB for each of its threads, a line of the pipe, 16 MiB for each stream, and 3 KB for each file of the newest checkpoint. Whether it
-  held is asked after the state of the restore was built, with eight agents at once, and with 50 streams.
+  held is asked after the state of the restore was built, with eight agents at once, with 50 streams, and in the hour of large state.
 - **Long chains** are filled anew for each round, without any full snapshot: a start may end the chains that it has loaded.
-- **Large state** is made first, and then updated at random for an hour: `python -m benchmarks large-state`.
+- **An hour of large state**: it is made first, and then updated at random. `python -m benchmarks large-state` takes an hour for each
+  system, and the time to make the state, and needs six times as much disk as the state has.
 - **Short epochs** run as fast as they come, in a stream that is restarted early and late in its life. Once the same epochs are run by one
   application with a full snapshot every 500 epochs, the fewest that can be set, to compare the bytes.
 - **State** is read, written and rescaled without S3 and without a query: on the local disk, in the full form. A stored aggregation, in

@@ -28,7 +28,7 @@ from benchmarks import (
 )
 from benchmarks.budget import Budget
 from benchmarks.epochs import Rounds, Save, Tell, Turns
-from benchmarks.far_s3 import far_s3
+from benchmarks.far_s3 import FarS3, far_s3
 from benchmarks.figures import Figures
 from benchmarks.flink import commands
 from benchmarks.state_targets import READ_ROWS, WRITTEN_ROWS
@@ -319,10 +319,9 @@ def run(plan: Plan, figures: Figures, tell: Tell, save: Save = lambda: None, unt
 def _run(plan: Plan, figures: Figures, tell: Tell, save: Save, until: Budget) -> bool:
     budget, parts = Budget(plan.minutes * 60), _Parts(figures, save, until)
     missing = standing.strace_missing() if plan.fork_epochs else ""
-    without_flink = commands.missing() if plan.pieces_mb else ""
-    for why in filter(None, (missing, without_flink)):
-        tell(why)
-        figures.note(why)
+    if missing:
+        tell(missing)
+        figures.note(missing)
     for count in plan.finalise:
         finished = partial(finalise.run, [count], figures, rounds=plan.finalise_rounds)
         parts.run(f"{finalise.EXPERIMENT} {count}", finalise.EXPERIMENT, finished, plan.finalise_rounds, partitions=count)
@@ -353,7 +352,7 @@ def _run(plan: Plan, figures: Figures, tell: Tell, save: Save, until: Budget) ->
             restored = partial(restore.rounds, plan.restore_mb, RESTORED, s3, folder / "restore", figures, tell)
             parts.run_rounds(restore.EXPERIMENT, restore.EXPERIMENT, restored, plan.restore_rounds)
         for size in plan.pieces_mb:
-            restarted = partial(restart_pieces.rounds, size, PIECES, s3, folder / f"pieces-{size}", tell, not without_flink)
+            restarted = partial(_pieces, size, s3, folder / f"pieces-{size}", figures, tell)
             parts.run_rounds(restart_pieces.part(size), restart_pieces.EXPERIMENT, restarted, plan.pieces_rounds, size=size)
         if plan.chain_rounds:
             chained = partial(chains.rounds, CHAINED, chains.PARTITIONS, chains.EPOCHS, s3, folder / "chains", tell)
@@ -371,6 +370,15 @@ def _run(plan: Plan, figures: Figures, tell: Tell, save: Save, until: Budget) ->
             forked = partial(standing.forks, STANDING, Workload("aggregation", 200), plan.fork_epochs, s3, folder, figures, tell)
             parts.run(standing.FORKS, standing.FORKS, forked)
     return parts.complete
+
+
+def _pieces(megabytes: int, s3: FarS3, folder: Path, figures: Figures, tell: Tell) -> Rounds:
+    """Where Flink cannot be run, without it, and that is noted."""
+    if why := commands.missing():
+        why = f"a restart with {megabytes:,} MB of state was measured without Flink: {why}"
+        tell(why)
+        figures.note(why)
+    return restart_pieces.rounds(megabytes, PIECES, s3, folder, tell, not why)
 
 
 _WITHOUT_S3 = {finalise.EXPERIMENT, many_files.EXPERIMENT, states.EXPERIMENT, edits.WRITTEN, edits.RESCALED}

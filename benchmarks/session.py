@@ -21,6 +21,7 @@ from benchmarks.errors import BenchmarkError
 from benchmarks.far_s3 import ENV
 from benchmarks.systems import Setup, check_settings
 from benchmarks.workloads import Workload
+from testbed.servers import ending_with_starter
 
 ROOT = Path(__file__).resolve().parents[1]
 START_S, END_S = 120.0, 90.0
@@ -42,7 +43,7 @@ class Session:
         environment = {**os.environ, **ENV, **here, **setup.environment}
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [*around, sys.executable, "-m", "benchmarks.job"],
+                ending_with_starter([*around, sys.executable, "-m", "benchmarks.job"]),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

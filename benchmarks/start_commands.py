@@ -11,8 +11,10 @@ import click
 
 from benchmarks import chains, plans, restart_pieces, restore, short_epochs, standing
 from benchmarks.epochs import Rounds
+from benchmarks.errors import BenchmarkError
 from benchmarks.far_s3 import FarS3
 from benchmarks.figures import Figures
+from benchmarks.flink import commands
 from benchmarks.measuring import NAMES, json_option, measure, rounds_option, systems_of, systems_option, tell
 from benchmarks.systems import System
 
@@ -75,6 +77,9 @@ def one_short_epochs(count: int, rounds: int, out: Path | None) -> None:
 def one_restart_pieces(gigabytes: Sequence[int], rounds: int, flink: bool, out: Path | None) -> None:
     """A restart after a kill until its first epoch is committed, in pieces: this on S3, beside stock on the local disk and on S3A, and
     Flink on S3."""
+
+    if flink and (why := commands.missing()):
+        raise BenchmarkError(f"{why}; or leave Flink out with --no-flink")
 
     def restarted(s3: FarS3, folder: Path, figures: Figures) -> None:
         for size in gigabytes:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 
+from benchmarks.errors import BenchmarkError
 from benchmarks.far_s3 import FarS3
 from spark_ckpt.model import Checkpoint, Snapshot
 from spark_ckpt.paths import METADATA_NAME, parse_driver_file_key, parse_leavable, parse_pack_key
@@ -20,14 +22,27 @@ def kind_of_object(key: str) -> str:
     return METADATA_NAME if key.endswith(f"/{METADATA_NAME}") else key.split("/")[0]
 
 
+_METADATA = re.compile(r"/run-(\d+)/chk-(\d+)/_metadata$")
+_LISTED = 3
+
+
 def newest(s3: FarS3, bucket: str, name: str) -> tuple[str, Checkpoint] | None:
     """Of the stream whose folder has this name: its prefix in the bucket, and the newest checkpoint there, if there is one."""
-    keys = [key for key in s3.sizes(bucket) if f"/{name}/run-" in key and key.endswith("/_metadata")]
     client = s3.client(near=True)
-    bodies = {key: client.get_object(Bucket=bucket, Key=key)["Body"].read() for key in keys}
-    client.close()
-    found = [(key.split("/run-")[0], decode_metadata(body, where=key)) for key, body in bodies.items()]
-    return max(found, key=lambda pair: (pair[1].id.run, pair[1].id.epoch), default=None)
+    try:
+        for _ in range(_LISTED):
+            found = {(int(m[1]), int(m[2])): key for key in s3.sizes(bucket) if (m := _METADATA.search(key)) and f"/{name}/run-" in key}
+            if not found:
+                return None
+            for _, key in sorted(found.items(), reverse=True):
+                try:
+                    body = client.get_object(Bucket=bucket, Key=key)["Body"].read()
+                except client.exceptions.NoSuchKey:
+                    continue  # a stream that goes on deletes it once there are newer ones
+                return key.split("/run-")[0], decode_metadata(body, where=key)
+    finally:
+        client.close()
+    raise BenchmarkError(f"each checkpoint of {name} was gone before it could be read")
 
 
 def files(s3: FarS3, bucket: str, name: str) -> int:

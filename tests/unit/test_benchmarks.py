@@ -207,6 +207,7 @@ def test_times_beside_busy_others_are_no_answer(figures: Figures) -> None:
     for percent, met in ((OTHERS_PERCENT, Met.YES), (3 * OTHERS_PERCENT, Met.NOISY)):
         figures.add(case(System.S3, 200), "elsewhere_percent", [percent])
         assert verdict(figures, what)[1] is met
+    assert verdict(figures, what)[0].endswith("; others had 50 % of the machine beside spark-ckpt, s3://"), "the median of both turns"
     assert verdict(figures, "bytes to S3 over changelogs and new SSTs, 200 partitions")[1] is Met.NO
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
 import pytest
+from click.testing import CliRunner
 
+from benchmarks.__main__ import cli
+from benchmarks.application import Application
 from benchmarks.errors import BenchmarkError
 from benchmarks.far_s3 import FarS3
 from benchmarks.flink import commands
@@ -20,6 +24,23 @@ BEGUN = 1_790_000_000_000.0
 
 def stamp(ms: float) -> str:
     return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def test_what_is_missing_for_flink_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "java").touch(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert commands.missing() == "Flink needs a Java with its compiler: install a JDK"
+    ran = CliRunner().invoke(cli, ["restart-pieces", "--gigabytes", "0"])
+    assert str(ran.exception) == "Flink needs a Java with its compiler: install a JDK; or leave Flink out with --no-flink"
+
+
+def test_an_application_that_somebody_else_has_killed_has_failed(tmp_path: Path) -> None:
+    """Out of memory, for example."""
+    with Application(["sleep", "60"], {}, tmp_path) as ours:
+        ours.kill()
+    dies = [sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"]
+    with pytest.raises(BenchmarkError, match="the query has failed"), Application(dies, {}, tmp_path) as theirs:
+        theirs._process.wait(60)
 
 
 FLINKS_LOG = """WARNING: a library says something

@@ -83,6 +83,13 @@ def test_a_run_that_ended_early_is_gone_on_with_by_the_command_that_began_it(
         assert plan.experiments == ({"rows"} if begun["again"] else SHORT.experiments)
 
 
+def test_a_wrong_word_forgets_nothing(tmp_path: Path) -> None:
+    begun = tmp_path / "short.unfinished.json"
+    Figures({"again": [], "rounds": 0}).write(begun)
+    assert CliRunner().invoke(cli, ["run", "--anew", "--again", "join", "--results", str(tmp_path)]).exit_code == 2
+    assert begun.exists()
+
+
 def test_no_round_is_begun_too_late_and_the_next_run_has_the_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     plan = replace(SHORT, groups=(), finalise=(), idle_s=0, start_ups=0, chain_rounds=3)
     clock, begun, ended = [0.0], list[int](), list[int]()

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
+import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Self
 
 import pytest
@@ -24,7 +27,7 @@ COMMANDS = {1: "java org.apache.spark.deploy", 2: "python -m spark_ckpt.coordina
 
 def checkpoint(*objects: str) -> Checkpoint:
     """One partition with as many SST files, and where each of them is."""
-    handles = [Handle(HandleKind.SST, f"SSTs/{n}.sst", where, 0, 100, 0) for n, where in enumerate(objects)]
+    handles = [Handle(HandleKind.SST, f"SSTs/{where[4:]}.sst", where, 0, 100, n) for n, where in enumerate(objects)]
     snapshot = Snapshot(StoreId(0, 0, "default"), 1, "u", tuple(handles), 1)
     return Checkpoint(CheckpointId(1, 1), 1, 1, "q", 0, Job(("stateStoreSave",), ("rate",), "noop"), {}, (snapshot,), {})
 
@@ -34,10 +37,13 @@ class Played:
 
     id = 7
     rows = 20_000
+    lasts = False
+    """Its updates go on until it is killed."""
     turns: list[tuple[int, int]] = []
 
     def __init__(self, setup: Setup, folder: Path) -> None:
         self.setup, self._folder = setup, folder
+        self._killed = threading.Event()
 
     def __enter__(self) -> Self:
         return self
@@ -46,11 +52,17 @@ class Played:
 
     def hello(self) -> None: ...
 
+    def kill(self) -> None:
+        self._killed.set()
+
     def elsewhere_percent(self) -> float:
         return 7.0
 
     def turn(self, work: Any, place: str, *, warm: int, epochs: int, log: Path | None = None, **_: Any) -> dict[str, Any]:
         self.turns.append((work.rows, epochs))
+        if self.lasts and log is not None:
+            assert self._killed.wait(60)
+            raise BenchmarkError("the application does not answer")
         marks, at = [], 0.0
         for epoch in range(warm + epochs):
             at += 100.0 * epoch
@@ -66,15 +78,20 @@ class OneBucket(FarS3):
     def bucket(self) -> str:
         return "bench"
 
+    dropped: list[str] = []
+
     def sizes(self, bucket: str) -> dict[str, int]:
         return {}
+
+    def drop(self, bucket: str) -> None:
+        self.dropped.append(bucket)
 
 
 @pytest.fixture
 def s3(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> OneBucket:
     monkeypatch.setattr(large_state, "Session", Played)
     monkeypatch.setattr(processes, "of_session", lambda _: COMMANDS.items())
-    monkeypatch.setattr(processes, "resident", lambda pid: 1_000_000 * pid)
+    monkeypatch.setattr(processes, "resident", lambda pid, peak=False: 1_000_000 * pid * (2 if peak else 1))
     monkeypatch.setattr(stored, "newest", lambda *_: ("ckpt/q", checkpoint("sst/a", "sst/b")))
     Played.turns = []
     (tmp_path / "log").touch()
@@ -90,12 +107,14 @@ def test_every_key_is_made_and_then_updated(s3: OneBucket, tmp_path: Path) -> No
     assert figures.values(case, "early_epoch_ms") == [300]
     assert figures.values(case, "late_epoch_ms") == [800]
     assert figures.values(case, "put_bytes") == [500]
-    assert figures.values(case, "most_agent_memory_bytes") == [3_000_000]
+    assert figures.values(case, "most_agent_memory_bytes") == [6_000_000], "also between two looks"
+    assert figures.values(case, "late_agent_memory_bytes") == [3_000_000]
     assert (figures.values(case, FILES), figures.values(case, "again_bytes")) == ([2], [0])
     assert not (tmp_path / "work").exists()
-    [table] = [table for table in tables(figures) if table.title == "Large state"]
+    assert s3.dropped == ["bench"], "the next system needs the disk"
+    [table] = [table for table in tables(figures) if table.title == "An hour of large state"]
     row = dict(zip(table.columns, table.rows[0], strict=True))
-    assert (row["epoch early ms"], row["late ms"], row["agent most"], row["JVM most"]) == ("300", "800", "3", "1")
+    assert (row["epoch early ms"], row["late ms"], row["agent most"], row["JVM most"]) == ("300", "800", "6", "2")
 
 
 def test_a_state_that_is_not_as_large_ends_the_benchmark(s3: OneBucket, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -105,12 +124,20 @@ def test_a_state_that_is_not_as_large_ends_the_benchmark(s3: OneBucket, monkeypa
 
 
 def test_what_cannot_be_looked_at_ends_the_benchmark(s3: OneBucket, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def gone(_: int) -> int:
+    def gone(_: int, **__: bool) -> int:
         raise FileNotFoundError("/proc/3/status")
 
     monkeypatch.setattr(processes, "resident", gone)
+    monkeypatch.setattr(Played, "lasts", True)
     with pytest.raises(BenchmarkError, match=r"memory and disk of spark-ckpt, s3:// could not be looked at: /proc/3/status$"):
         large_state.run(System.S3, 20, 2, 1, s3, tmp_path / "work", Figures(), print)
+
+
+def test_without_the_disk_nothing_is_begun(s3: OneBucket, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=100_000_000))
+    with pytest.raises(BenchmarkError, match=r"^20 MB of state may need 0\.1 GB of disk, and 0\.1 GB are free$"):
+        large_state.run(System.S3, 20, 2, 1, s3, tmp_path / "work", Figures(), print)
+    assert not Played.turns
 
 
 def test_a_file_that_is_stored_again_is_counted(s3: OneBucket, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -9,7 +9,9 @@ import time
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree as ET
 
@@ -32,18 +34,19 @@ from benchmarks.plans import FULL, SHORT, Plan
 from benchmarks.restore import FILLED
 from benchmarks.sampler import shares
 from benchmarks.session import Session
-from benchmarks.stored import dead_share
+from benchmarks.stored import dead_share, newest
 from benchmarks.systems import BYPASS, HOOKS, SAME_SETTINGS, VALIDATION, Setup, System, check_settings, set_up
 from benchmarks.tables import tables
 from benchmarks.topic import Feed
 from benchmarks.workloads import SERVERS, Workload
 from spark_ckpt.conf.spark_settings import SUGGESTED_SETTINGS, spark_settings
-from spark_ckpt.model import Handle, HandleKind, Snapshot, StoreId
+from spark_ckpt.model import Checkpoint, CheckpointId, Handle, HandleKind, Job, Snapshot, StoreId
 from spark_ckpt.paths import pack_key
 from spark_ckpt.process.jar import jar_path
 from spark_ckpt.storage.base import PutResult, Slice
 from spark_ckpt.storage.options import S3Options
 from spark_ckpt.storage.probe import check_put_if_absent
+from spark_ckpt.stored.metadata.codec import encode_metadata
 from testbed.maven import pom
 
 PLANS = (SHORT, FULL)
@@ -175,9 +178,12 @@ def test_requests_and_bytes_are_those_of_an_epoch() -> None:
     ]
     gather_requests(figures, CASE, requests, 2, {"ckpt/q/run-00000001/sst/a": 9_000, "ckpt/p/run-00000001/sst/a": 7}, "q")
     found = {metric: values for _, metric, values in figures}
-    stored = {"stored_log_bytes": [50], "stored_sst_bytes": [4500]}
+    stored = {"stored_log_bytes": [50], "stored_sst_bytes": [4500], "unknown_objects": [0]}
     asked = {"put_requests": [2.5], "delete_requests": [0.5], "list_requests": [0], "requests": [3.0], "put_bytes": [4550]}
     assert found == {**asked, **stored}
+    figures.forget(lambda _: True)
+    gather_requests(figures, CASE, requests, 2, {}, "q")
+    assert figures.values(CASE, "unknown_objects") == [0.5], "what is gone by then is not taken for nothing"
 
 
 def epoch(number: int, at_ms: int) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -419,6 +425,44 @@ def test_what_no_snapshot_needs_of_the_packs_is_dead() -> None:
 
     assert dead_share([snapshot(0, (pack, 60), ("run-00000001/seg/1-a", 5)), snapshot(1, (pack, 40), (other, 100))]) == 0.5
     assert dead_share([snapshot(0, ("run-00000001/seg/1-a", 5))]) is None
+
+
+class NoSuchKey(Exception): ...  # noqa: N818 - as boto3 calls it
+
+
+class Losing(FarS3):
+    """Each checkpoint that is listed is gone before it is read, but for those that are `left`."""
+
+    left: dict[str, bytes] = {}
+    exceptions = SimpleNamespace(NoSuchKey=NoSuchKey)
+
+    def client(self, near: bool = False, **how: Any) -> Any:
+        return self
+
+    def sizes(self, bucket: str) -> dict[str, int]:
+        numbers = ((1, 11), (2, 9), (2, 10))
+        return {"ckpt/q/run-00000003/seg/1-a": 1} | {f"ckpt/q/run-{run:08d}/chk-{epoch}/_metadata": 1 for run, epoch in numbers}
+
+    def get_object(self, **what: str) -> Any:
+        if what["Key"] not in self.left:
+            raise NoSuchKey
+        return {"Body": BytesIO(self.left[what["Key"]])}
+
+    def close(self) -> None: ...
+
+
+def test_the_newest_checkpoint_is_one_that_can_still_be_read(tmp_path: Path) -> None:
+    s3 = Losing("", "", tmp_path / "log")
+    with pytest.raises(BenchmarkError, match=r"^each checkpoint of q was gone before it could be read$"):
+        newest(s3, "bench", "q")
+    assert newest(s3, "bench", "other") is None
+    job = Job(("stateStoreSave",), ("rate",), "noop")
+    for run, epoch in ((1, 11), (2, 9)):
+        data = encode_metadata(Checkpoint(CheckpointId(run, epoch), 1, 1, "q", 0, job, {}, (), {}))
+        s3.left[f"ckpt/q/run-{run:08d}/chk-{epoch}/_metadata"] = data
+        found = newest(s3, "bench", "q")
+        assert found is not None
+        assert (found[0], found[1].id) == ("ckpt/q", CheckpointId(run, epoch))
 
 
 def test_a_kernel_is_told_by_two_numbers() -> None:

@@ -44,6 +44,17 @@ def test_acknowledgements_of_100000_partitions_within_a_second() -> None:
     }
 
 
+@pytest.mark.parametrize(("used", "met"), [((5, 5), Met.YES), ((60, 5), Met.NOISY), ((5, 60), Met.NOISY)])
+def test_all_that_is_compared_must_have_been_alone(used: tuple[float, float], met: Met) -> None:
+    figures = Figures()
+    for partitions, ms, percent in ((10_000, 100, used[0]), (100_000, 900, used[1])):
+        case = Case("finalise", "coordinator", partitions, 8)
+        figures.add(case, "finalise_ms", [ms] * 30)
+        figures.add(case, "memory_bytes", [1] * 3)
+        figures.add(case, "elsewhere_percent", [percent] * 3)
+    assert verdicts(figures)["finalise, 100,000 partitions over 10,000: linear"][1] is met
+
+
 def test_many_agents_are_judged_by_what_is_counted() -> None:
     figures, case = Figures(), Case(agents.EXPERIMENT, agents.SYSTEM, 5000, 8)
     figures.add(case, "requests", [12, 12, 13])

@@ -212,6 +212,19 @@ class RealTimeTrial:
         return self.checkpoints[-1]
 
 
+def feed_past_a_checkpoint(trial: RealTimeTrial) -> None:
+    """Until something was said that the newest checkpoint does not hold. Whoever has a long interval has some time until the next one."""
+    assert trial.app is not None
+    trial.wait_for_checkpoint()
+
+    def was_said() -> bool:
+        trial.produce(5)
+        held = trial.state()
+        return bool(trial.said_beyond(held))
+
+    trial.app.until(was_said, "rows that no checkpoint holds")
+
+
 def feed(trial: RealTimeTrial, seconds: float, a_second: int = 100) -> None:
     """So many records a second."""
     end = time.monotonic() + seconds

@@ -138,8 +138,13 @@ def difference(above: Measure, below: Measure) -> Measure:
     return measure
 
 
-def judged(targets: Sequence[Target], figures: Figures) -> list[Verdict]:
-    return [_verdict(target, target.measure(figures), _busy(figures, target) or _disturbed(figures, target)) for target in targets]
+def judged(targets: Sequence[Target], figures: Figures, by_load: bool = True) -> list[Verdict]:
+    """`by_load`: the machine's load before the run counts. Not where each turn has run for minutes before it is measured."""
+
+    def busy(target: Target) -> str:
+        return (_busy(figures, target) if by_load else "") or _disturbed(figures, target)
+
+    return [_verdict(target, target.measure(figures), busy(target)) for target in targets]
 
 
 def _verdict(target: Target, measured: Estimate | str, busy: str) -> Verdict:

@@ -47,6 +47,22 @@ def session_cpu_ms(session: int) -> dict[str, float]:
     return used
 
 
+def tree_cpu_ms(pid: int) -> float:
+    """Processor time of a process and of all that it has started, those of them that have ended and were waited for included."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError, IndexError):
+                children.setdefault(int(_stat(int(entry.name))[1]), []).append(int(entry.name))
+    used, left = 0.0, [pid]
+    while left:
+        one = left.pop()
+        with contextlib.suppress(OSError, IndexError):
+            used += cpu_ms(one)
+        left += children.get(one, ())
+    return used
+
+
 def machine_cpu_ms() -> float:
     """Processor time of everything on this machine since it started, and what other machines on the same host took from it."""
     user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9])

@@ -85,6 +85,7 @@ def table(figures: Figures) -> str:
     about = figures.about
     rounds = max(len(figures.values(case, "sent_count")) for case in cases)
     taken = f"{about['time']}, {about['processors']}, PySpark {about['pyspark']}, commit {about['commit']}; rounds: {rounds}"
+    taken += f"; load before: {about['load_before']}" if "load_before" in about else ""
     head = [*_SETTING, *(f"{name} ms" for name in _COLUMNS), "p99 x stock's", "p99 x Flink's", "standstill ms", "checkpoints", "kept up"]
     lines = [f"**{cases[0].experiment.removeprefix(f'{EXPERIMENT}, ').capitalize()}** ({taken})", ""]
     lines += _rows(head, [_latencies(figures, case) for case in cases])

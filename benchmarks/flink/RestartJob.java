@@ -2,7 +2,7 @@ import org.apache.flink.api.common.functions.OpenContext;
 import org.apache.flink.api.common.functions.RichMapFunction;
 import org.apache.flink.api.common.state.ValueState;
 import org.apache.flink.api.common.state.ValueStateDescriptor;
-import org.apache.flink.api.common.typeinfo.Types;
+import org.apache.flink.api.common.typeinfo.PrimitiveArrayTypeInfo;
 import org.apache.flink.configuration.Configuration;
 import org.apache.flink.core.fs.FileSystem;
 import org.apache.flink.core.plugin.PluginUtils;
@@ -73,7 +73,7 @@ public class RestartJob {
 
     @Override
     public void open(OpenContext context) {
-      held = getRuntimeContext().getState(new ValueStateDescriptor<>("held", Types.PRIMITIVE_ARRAY(Types.BYTE)));
+      held = getRuntimeContext().getState(new ValueStateDescriptor<>("held", PrimitiveArrayTypeInfo.BYTE_PRIMITIVE_ARRAY_TYPE_INFO));
     }
 
     @Override

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import os
 import statistics
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from benchmarks import processes
 from benchmarks.application import Application
 from benchmarks.errors import BenchmarkError
 from benchmarks.far_s3 import FarS3, far_s3
@@ -22,6 +24,7 @@ from benchmarks.figures import Case, Figures
 from benchmarks.realtime import applications, systems
 from benchmarks.realtime.systems import PROGRESS, ROOT, Engine, Turn
 from benchmarks.realtime.topics import Passed, Topics
+from benchmarks.spent import spending
 from testbed.kafka import KafkaBroker
 from testbed.servers import UnavailableError, ending_with_starter
 
@@ -34,6 +37,7 @@ STAMP_MS = 0.005
 """More than what is lost where a stamp becomes a whole number of microseconds, and less than is between two records."""
 BEHIND_MS, SENT_AT_LEAST = 2000.0, 0.98
 PERCENTILES = (50, 90, 99, 99.9)
+OTHERS = "elsewhere_percent"
 BATCHES = "batches_count"
 """How many batches' lengths a turn was measured for."""
 Tell = Callable[[str], None]
@@ -119,7 +123,8 @@ def measure(turn: Turn, warm: Topics, topics: Topics, s3: FarS3, folder: Path) -
             application.tell()
         _wait_for_the_first(topics, application)
         before = topics.count()
-        told = _feed(topics, turn.rate, max(SETTLE_S, turn.batch_s) + seconds)
+        with spending(lambda: processes.tree_cpu_ms(os.getpid())) as used:
+            told = _feed(topics, turn.rate, max(SETTLE_S, turn.batch_s) + seconds)
         deadline = time.monotonic() + DRAIN_S + turn.batch_s
         while topics.count() < before + told["sent"] and time.monotonic() < deadline:
             application.check()
@@ -133,6 +138,7 @@ def measure(turn: Turn, warm: Topics, topics: Topics, s3: FarS3, folder: Path) -
     found = {f"p{p:g}_ms": [percentile(latencies, p)] for p in PERCENTILES}
     found["most_ms"] = [latencies[-1]]
     found["standstill_ms"] = [statistics.median(standstills(measured, began_ms, end_ms, turn.batch_s) or [0.0])]
+    found[OTHERS] = [used.spent.elsewhere_percent]
     found["late_ms"] = [told["late_ms"]]
     found[BATCHES] = [seconds / turn.batch_s]
     found["out_count"] = [float(len(measured))]

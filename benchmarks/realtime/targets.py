@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from benchmarks.figures import Case, Estimate, Figures
-from benchmarks.judging import Measure, Target, Verdict, judged, median_of, ratio_of, times
-from benchmarks.realtime.running import case_of
+from benchmarks.judging import Measure, Profile, Target, Verdict, judged, median_of, ratio_of, times
+from benchmarks.realtime.running import OTHERS, case_of
 from benchmarks.realtime.systems import Engine, Turn
 
 BATCH_S, PARTITIONS = 5.0, 20
@@ -14,7 +14,7 @@ P99, STANDSTILL = "p99_ms", "standstill_ms"
 
 
 def verdicts(figures: Figures, rates: Sequence[int]) -> list[Verdict]:
-    return judged([target for rate in rates for target in targets(rate)], figures)
+    return judged([target for rate in rates for target in targets(rate)], figures, by_load=False)
 
 
 def targets(rate: int) -> Sequence[Target]:
@@ -30,13 +30,14 @@ def targets(rate: int) -> Sequence[Target]:
         least, ours = min(known, key=lambda one: one.value, default=None), found[-1]
         if len(known) < len(found) or least is None or not least.value or isinstance(ours, str):
             return ""
-        return ours.over(least)
+        return Estimate.exact(1).of_rounds(ours.rounds) if least is ours else ours.over(least)
 
-    at = f"{rate:,} records a second"
+    at, case = f"{rate:,} records a second", _case(Engine.S3, rate)
+    profile = Profile(case.experiment, [engine.value for engine in Engine], (P99, STANDSTILL, OTHERS), PARTITIONS, rate)
     return (
-        Target(f"p99 over that of stock Spark on a local disk, {at}", 1 / 3, p99_over(Engine.STOCK_LOCAL), times),
-        Target(f"p99 over Flink's, {at}", 2, p99_over(Engine.FLINK), times),
-        Target(f"standstill over that of the floor, or of who was faster, {at}", 1.2, standstill, times),
+        Target(f"p99 over that of stock Spark on a local disk, {at}", 1 / 3, p99_over(Engine.STOCK_LOCAL), times, profile=profile),
+        Target(f"p99 over Flink's, {at}", 2, p99_over(Engine.FLINK), times, profile=profile),
+        Target(f"standstill over that of the floor, or of who was faster, {at}", 1.2, standstill, times, profile=profile),
     )
 
 

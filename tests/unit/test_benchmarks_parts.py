@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -494,6 +495,23 @@ def test_who_waits_for_its_turn_uses_no_processor() -> None:
         assert not grows(it.pid)
         processes.tell_session(it.pid, signal.SIGCONT)
         assert grows(it.pid)
+
+
+def test_what_all_descendants_have_used_is_counted() -> None:
+    """Also of those that have ended, and of sessions of their own."""
+    starting = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]], start_new_session=True); input()"
+    command = [sys.executable, "-c", starting]
+    busy = "import time\nwhile time.process_time() < 0.5: pass"
+    before = processes.tree_cpu_ms(os.getpid())
+    with subprocess.Popen([*command, busy], stdin=subprocess.PIPE, start_new_session=True) as it:
+        deadline = time.monotonic() + 60
+        while processes.tree_cpu_ms(os.getpid()) - before < 500:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert it.poll() is None
+        assert processes.cpu_ms(os.getpid()) - before < 500, "it has not been waited for"
+        it.communicate(b"\n", 60)
+    assert processes.tree_cpu_ms(os.getpid()) - before >= 500
 
 
 def test_what_was_stopped_goes_on_when_the_benchmark_is_killed() -> None:

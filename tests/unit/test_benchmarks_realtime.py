@@ -19,7 +19,7 @@ from benchmarks.errors import BenchmarkError
 from benchmarks.figures import Case, Figures
 from benchmarks.judging import ROUNDS
 from benchmarks.realtime import RATES, Engine, Turn, applications, feeder, file_of
-from benchmarks.realtime.running import EXPERIMENT, case_of, kept_up, percentile, rounds_left, standstills
+from benchmarks.realtime.running import EXPERIMENT, OTHERS, case_of, kept_up, percentile, rounds_left, standstills
 from benchmarks.realtime.topics import Passed
 from documents import realtime_costs
 from documents.places import REAL_TIME
@@ -195,7 +195,7 @@ def test_several_rounds_have_a_median_and_what_it_lies_between() -> None:
 )
 def test_the_targets_are_judged_at_each_rate(ours: int, floor: int, file: int, expected: list[str]) -> None:
     """The third is over the floor or, where that was slower, over the fastest of them."""
-    figures = Figures({"load_before": 0, "processor_count": 2})
+    figures = Figures({"load_before": 9, "processor_count": 2})  # each turn has run for minutes before it is measured
     times = {Engine.STOCK_LOCAL: 1000, Engine.FLOOR: floor, Engine.FILE: file, Engine.S3: ours, Engine.FLINK: 200}
     for rate in (100, 10_000):
         for engine, value in times.items():
@@ -204,6 +204,9 @@ def test_the_targets_are_judged_at_each_rate(ours: int, floor: int, file: int, e
     rows = realtime_costs.targets([figures]).splitlines()[2:]
     assert [row.endswith(end) for row, end in zip(rows, [*expected, *expected], strict=True)] == [True] * 6
     assert ["10,000 records a second" in row for row in rows] == [False] * 3 + [True] * 3
+    figures.add(case_of(Turn(Engine.STOCK_LOCAL, 20, 5.0, 100)), OTHERS, [60.0])
+    told = "others had 60 % of the machine beside stock, local disk, same settings | too noisy |"
+    assert [told in row for row in realtime_costs.targets([figures]).splitlines()[2:]] == [True] * 3 + [False] * 3
 
 
 def test_what_was_not_measured_is_named() -> None:

@@ -72,7 +72,9 @@ class FarS3:
         client, keys = self.client(near=True), list(self.sizes(bucket))
         for first in range(0, len(keys), _AT_ONCE):
             some = [{"Key": key} for key in keys[first : first + _AT_ONCE]]
-            client.delete_objects(Bucket=bucket, Delete={"Objects": some, "Quiet": True})
+            wrong = client.delete_objects(Bucket=bucket, Delete={"Objects": some, "Quiet": True}).get("Errors")
+            if wrong:
+                raise BenchmarkError(f"{len(wrong)} of {len(some)} objects were not deleted: {wrong[0].get('Message')}")
         client.close()
 
     def bucket(self) -> str:

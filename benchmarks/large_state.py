@@ -35,8 +35,8 @@ KEPT = {"spark.sql.streaming.minBatchesToRetain": "10"}
 DISK_TIMES = 6
 """So many times the state may lie on the disk: at work, stored, and in what is not deleted yet."""
 _WARM = 3
-_EVERY_S, _FILES_EVERY = 10.0, 6
-"""How often memory and disk are looked at, and after how many such looks the newest checkpoint is."""
+_EVERY_S, _SIZES_EVERY, _FILES_EVERY = 10.0, 2, 6
+"""How often memory and disk are looked at, and after how many such looks the bucket is, and the newest checkpoint."""
 _FILL_S, _BEYOND_S, _TOLD = 4 * 3600.0, 1800.0, 1000
 
 
@@ -66,7 +66,7 @@ class Watched:
             number = 0
             try:
                 while not over.wait(_EVERY_S if number else 0):
-                    self.look(with_files=number % _FILES_EVERY == 0)
+                    self.look(number)
                     number += 1
             except Exception as e:  # it is raised where the block ends, and that is soon: the query has no application any more
                 self.failed = e
@@ -74,27 +74,30 @@ class Watched:
 
         thread = threading.Thread(target=watch, name="watch")
         thread.start()
+        told = ""
         try:
             yield
-        except BenchmarkError:
+        except BenchmarkError as e:
             if self.failed is None:
                 raise
+            told = f"; {e}"
         finally:
             over.set()
             thread.join()
         if self.failed is not None:
-            raise BenchmarkError(f"memory and disk of {self._session.setup.system.value} could not be looked at: {self.failed}")
+            raise BenchmarkError(f"memory and disk of {self._session.setup.system.value} could not be looked at: {self.failed}{told}")
         self.peaks = {name: processes.resident(pid, peak=True) for name, pid in self._pids.items()}
 
-    def look(self, with_files: bool) -> None:
+    def look(self, number: int = 0) -> None:
         for name, pid in self._pids.items():
             self.memory[name].append(processes.resident(pid))
         self.disk.append(bytes_on_disk(self._folder))
         setup = self._session.setup
         if not setup.bucket:
             return
-        self.sizes |= self._s3.sizes(setup.bucket)
-        if not with_files or (found := stored.newest(self._s3, setup.bucket, "q")) is None:
+        if number % _SIZES_EVERY == 0:
+            self.sizes |= self._s3.sizes(setup.bucket)
+        if number % _FILES_EVERY or (found := stored.newest(self._s3, setup.bucket, "q")) is None:
             return
         snapshots = found[1].snapshots
         self.files.append(sum(len(snapshot.handles) for snapshot in snapshots))
@@ -112,8 +115,8 @@ def run(
     """`size` of the cases is megabytes of state. Raises BenchmarkError."""
     case, keys = Case(EXPERIMENT, system.value, partitions, megabytes), megabytes * KEYS_A_MEGABYTE
     folder.mkdir(parents=True)
-    if (free := shutil.disk_usage(folder).free) < (need := DISK_TIMES * megabytes * MB):
-        raise BenchmarkError(f"{megabytes:,} MB of state may need {need / 1e9:.1f} GB of disk, and {free / 1e9:.1f} GB are free")
+    if why := lacks(megabytes, folder):
+        raise BenchmarkError(why)
     more = {KEYS_SETTING: str(keys), **KEPT} | ({} if system.stock else {"spark.ckpt.spool.dir": str(folder / "spool")})
     setup = set_up(system, s3, folder, more)
     place = f"{setup.locations}/q"
@@ -140,7 +143,10 @@ def run(
             gather_requests(figures, case, own, epochs, watched.sizes | s3.sizes(setup.bucket), "q")
     shutil.rmtree(folder)
     if setup.bucket:
-        s3.drop(setup.bucket)
+        try:
+            s3.drop(setup.bucket)
+        except Exception as e:  # what was measured is not lost for that
+            tell(f"large state: what {system.value} has stored lies there still: {e}")
 
 
 def _check(answer: Mapping[str, Any], keys: int, system: System) -> None:
@@ -148,6 +154,12 @@ def _check(answer: Mapping[str, Any], keys: int, system: System) -> None:
     rows = answer["progress"][-1]["stateOperators"][0]["numRowsTotal"]
     if rows != keys:
         raise BenchmarkError(f"{system.value} had {rows:,} keys, and not {keys:,}")
+
+
+def lacks(megabytes: int, folder: Path) -> str:
+    """Why there is not enough disk for it; empty if there is."""
+    free, need = shutil.disk_usage(folder).free, DISK_TIMES * megabytes * MB
+    return f"{megabytes:,} MB of state may need {need / 1e9:.1f} GB of disk, and {free / 1e9:.1f} GB are free" if free < need else ""
 
 
 def gather(figures: Figures, case: Case, marks: Sequence[Mapping[str, Any]], watched: Watched) -> None:
@@ -160,7 +172,7 @@ def gather(figures: Figures, case: Case, marks: Sequence[Mapping[str, Any]], wat
         figures.add(case, f"early_{metric}", found[:part])
         figures.add(case, f"late_{metric}", found[-part:])
     figures.add(case, "epoch_ms", took)
-    figures.add(case, "most_disk_bytes", [max(watched.disk)])
+    figures.add(case, "most_disk_bytes", [max(watched.disk, default=0)])
     for name, size in watched.peaks.items():
         figures.add(case, f"most_{name}_memory_bytes", [size])
     if watched.files:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -40,20 +41,33 @@ def systems_of(names: Sequence[str]) -> tuple[System, ...]:
 
 def measure(out: Path | None, experiment: Callable[[FarS3, Path, Figures], Any]) -> None:
     """On an S3 server of its own. Raises BenchmarkError."""
-    figures = Figures(machine.describe())
-    try:
-        with tempfile.TemporaryDirectory(prefix="spark-ckpt-bench-") as work, far_s3(Path(work) / "far") as s3:
-            experiment(s3, Path(work), figures)
-    finally:
-        if list(figures):  # what was measured until something failed is not lost
-            finish(figures, out)
+    with _finished(out) as figures, _work() as work, far_s3(work / "far") as s3:
+        experiment(s3, work, figures)
 
 
 def measure_locally(out: Path | None, experiment: Callable[[Path, Figures], Any]) -> None:
     """Without S3."""
-    figures = Figures(machine.describe())
+    with _finished(out) as figures, _work() as work:
+        experiment(work, figures)
+
+
+@contextmanager
+def _work() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="spark-ckpt-bench-") as work:
-        experiment(Path(work), figures)
+        yield Path(work)
+
+
+@contextmanager
+def _finished(out: Path | None) -> Iterator[Figures]:
+    """What was measured until something failed is shown, and written with a note that it is not all."""
+    figures = Figures(machine.describe())
+    try:
+        yield figures
+    except BaseException:
+        figures.note("this ended early, and is not all that was to be measured")
+        if list(figures):
+            finish(figures, out)
+        raise
     finish(figures, out)
 
 

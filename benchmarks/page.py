@@ -108,7 +108,8 @@ signal or an error, the same command goes on with the next part. When all parts 
 this page is written anew.
 
 It needs, beside Java: Go, or versitygw and toxiproxy-server on the PATH; Maven, for stock Spark's S3A, for Kafka and for Flink (fetched
-once, into `.venv`); Java's compiler for Flink, and strace for `forks`, which are left out without it.
+once, into `.venv`); Java's compiler for Flink, strace for `forks`, and six times as much disk as the large state has: what needs one of
+these is left out without it, and that is noted.
 
 ## The systems
 """

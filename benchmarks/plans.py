@@ -361,7 +361,11 @@ def _run(plan: Plan, figures: Figures, tell: Tell, save: Save, until: Budget) ->
             with_seldom = not figures.parts.get(short_epochs.EXPERIMENT)
             lived = partial(short_epochs.rounds, plan.short_epochs, s3, folder / "short-epochs", tell, with_seldom)
             parts.run_rounds(short_epochs.EXPERIMENT, short_epochs.EXPERIMENT, lived, plan.short_epoch_rounds)
-        if plan.large_mb:
+        too_small = large_state.lacks(plan.large_mb, folder) if plan.large_mb else ""
+        if too_small:
+            tell(too_small)
+            figures.note(too_small)
+        elif plan.large_mb:
             for system in LASTING:
                 how = (system, plan.large_mb, large_state.PARTITIONS, large_state.MINUTES, s3, folder / f"large-{system.name.lower()}")
                 lasted = partial(large_state.run, *how, figures, tell)
@@ -374,8 +378,10 @@ def _run(plan: Plan, figures: Figures, tell: Tell, save: Save, until: Budget) ->
 
 def _pieces(megabytes: int, s3: FarS3, folder: Path, figures: Figures, tell: Tell) -> Rounds:
     """Where Flink cannot be run, without it, and that is noted."""
+    told = f"a restart with {megabytes:,} MB of state was measured without Flink"
+    figures.notes = [note for note in figures.notes if not note.startswith(told)]
     if why := commands.missing():
-        why = f"a restart with {megabytes:,} MB of state was measured without Flink: {why}"
+        why = f"{told}: {why}"
         tell(why)
         figures.note(why)
     return restart_pieces.rounds(megabytes, PIECES, s3, folder, tell, not why)

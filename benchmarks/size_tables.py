@@ -21,7 +21,7 @@ def large_state_table(figures: Figures) -> Table:
         f"is from the end of one to the end of the next; early and late are the first and last of {large_state.PARTS} parts of all. MB put "
         "are of an epoch, full snapshots among them. Stored again: SST files that an earlier checkpoint had in another object. Memory: "
         "resident, early and late, and at most since the application began. Disk: all that it has there, stock's checkpoints among it. "
-        "All keep ten versions of the state, where Spark's default is a hundred."
+        "Stock keeps ten versions of the state, where Spark's default is a hundred."
     )
     columns = ("system", "partitions", "MB of state", "epoch early ms", "late ms", "requests", "MB put", "objects of unknown size")
     resident = [f"{name}{when}" for name in ("agent", "coordinator", "JVM") for when in (" early MB", " late", " most")]

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -123,8 +124,8 @@ def measure(turn: Turn, warm: Topics, topics: Topics, s3: FarS3, folder: Path) -
             application.tell()
         _wait_for_the_first(topics, application)
         before = topics.count()
-        with spending(lambda: processes.tree_cpu_ms(os.getpid())) as used:
-            told = _feed(topics, turn.rate, max(SETTLE_S, turn.batch_s) + seconds)
+        settle_s = max(SETTLE_S, turn.batch_s)
+        told = _feed(topics, turn.rate, settle_s + seconds, settle_s)
         deadline = time.monotonic() + DRAIN_S + turn.batch_s
         while topics.count() < before + told["sent"] and time.monotonic() < deadline:
             application.check()
@@ -138,7 +139,7 @@ def measure(turn: Turn, warm: Topics, topics: Topics, s3: FarS3, folder: Path) -
     found = {f"p{p:g}_ms": [percentile(latencies, p)] for p in PERCENTILES}
     found["most_ms"] = [latencies[-1]]
     found["standstill_ms"] = [statistics.median(standstills(measured, began_ms, end_ms, turn.batch_s) or [0.0])]
-    found[OTHERS] = [used.spent.elsewhere_percent]
+    found[OTHERS] = [told[OTHERS]]
     found["late_ms"] = [told["late_ms"]]
     found[BATCHES] = [seconds / turn.batch_s]
     found["out_count"] = [float(len(measured))]
@@ -178,10 +179,19 @@ def standstills(passed: Sequence[Passed], began_ms: float, end_ms: float, batch_
     return [gap for stretch, gap in longest.items() if began_ms + (stretch + 1) * length <= end_ms]
 
 
-def _feed(topics: Topics, rate: float, seconds: float) -> dict[str, Any]:
+def _feed(topics: Topics, rate: float, seconds: float, settle_s: float = 0) -> dict[str, Any]:
+    """What the feeder tells, and OTHERS: of the time behind `settle_s`."""
     command = [sys.executable, "-m", "benchmarks.realtime.feeder", topics.servers, topics.source, str(rate), str(seconds)]
-    done = subprocess.run(ending_with_starter(command), cwd=ROOT, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise BenchmarkError(f"the feeder ended with {done.returncode}: {done.stderr[-500:]}")
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    feeder = subprocess.Popen(ending_with_starter(command), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        with suppress(subprocess.TimeoutExpired):
+            feeder.wait(settle_s)
+        with spending(lambda: processes.tree_cpu_ms(os.getpid())) as used:
+            said, wrong = feeder.communicate()
+    finally:
+        feeder.kill()
+        feeder.wait()
+    if feeder.returncode != 0:
+        raise BenchmarkError(f"the feeder ended with {feeder.returncode}: {wrong[-500:]}")
+    found: dict[str, Any] = json.loads(said)
+    return found | {OTHERS: used.spent.elsewhere_percent}

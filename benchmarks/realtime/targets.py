@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from benchmarks.figures import Case, Estimate, Figures
 from benchmarks.judging import Measure, Profile, Target, Verdict, judged, median_of, ratio_of, times
@@ -25,12 +26,11 @@ def targets(rate: int) -> Sequence[Target]:
 
     def standstill(figures: Figures) -> Estimate | str:
         """Storing takes so little that a run's chances may make the floor the slower one: then who was faster is the bound."""
-        found = [median_of(STANDSTILL, _case(engine, rate))(figures) for engine in (Engine.FLOOR, Engine.FILE, Engine.S3)]
-        known = [one for one in found if isinstance(one, Estimate)]
-        least, ours = min(known, key=lambda one: one.value, default=None), found[-1]
-        if len(known) < len(found) or least is None or not least.value or isinstance(ours, str):
+        ours, floor, file = (median_of(STANDSTILL, _case(engine, rate))(figures) for engine in (Engine.S3, Engine.FLOOR, Engine.FILE))
+        if isinstance(ours, str) or isinstance(floor, str) or isinstance(file, str) or not floor.value or not file.value:
             return ""
-        return Estimate.exact(1).of_rounds(ours.rounds) if least is ours else ours.over(least)
+        over = ours.over(min(floor, file, key=lambda one: one.value)).of_rounds(min(ours.rounds, floor.rounds, file.rounds))
+        return replace(over, value=max(1.0, over.value))
 
     at, case = f"{rate:,} records a second", _case(Engine.S3, rate)
     profile = Profile(case.experiment, [engine.value for engine in Engine], (P99, STANDSTILL, OTHERS), PARTITIONS, rate)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,8 +14,10 @@ from click.testing import CliRunner
 from benchmarks.__main__ import cli
 from benchmarks.budget import Budget
 from benchmarks.epochs import Rounds
+from benchmarks.errors import BenchmarkError
 from benchmarks.far_s3 import FarS3
 from benchmarks.figures import Case, Figures
+from benchmarks.measuring import measure_locally
 from benchmarks.plans import SHORT, Plan
 from benchmarks.plans import run as run_plan
 
@@ -88,6 +91,28 @@ def test_a_wrong_word_forgets_nothing(tmp_path: Path) -> None:
     Figures({"again": [], "rounds": 0}).write(begun)
     assert CliRunner().invoke(cli, ["run", "--anew", "--again", "join", "--results", str(tmp_path)]).exit_code == 2
     assert begun.exists()
+
+
+def test_what_was_measured_until_something_failed_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def fails(_: Path, figures: Figures) -> None:
+        figures.add(Case("chains", "a", 1, 1), "first_epoch_ms", [7])
+        raise BenchmarkError("the disk is full")
+
+    monkeypatch.setattr("benchmarks.measuring.machine.describe", dict)
+    with pytest.raises(BenchmarkError, match="the disk is full"):
+        measure_locally(tmp_path / "found.json", fails)
+    found = Figures.read(tmp_path / "found.json")
+    assert list(found) == [(Case("chains", "a", 1, 1), "first_epoch_ms", [7])]
+    assert found.notes == ["this ended early, and is not all that was to be measured"]
+
+
+def test_where_the_disk_is_too_small_the_hour_is_left_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    plan = replace(SHORT, groups=(), finalise=(), idle_s=0, start_ups=0, large_mb=10_000)
+    monkeypatch.setattr("benchmarks.plans.far_s3", lambda _: nullcontext(FarS3("", "", tmp_path / "log")))
+    monkeypatch.setattr("benchmarks.large_state.shutil.disk_usage", lambda _: SimpleNamespace(free=10_000_000_000))
+    figures = Figures()
+    assert run_plan(plan, figures, print), "the run comes to its end"
+    assert figures.notes == ["10,000 MB of state may need 60.0 GB of disk, and 10.0 GB are free"]
 
 
 def test_no_round_is_begun_too_late_and_the_next_run_has_the_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -129,7 +129,7 @@ def test_what_cannot_be_looked_at_ends_the_benchmark(s3: OneBucket, monkeypatch:
 
     monkeypatch.setattr(processes, "resident", gone)
     monkeypatch.setattr(Played, "lasts", True)
-    with pytest.raises(BenchmarkError, match=r"memory and disk of spark-ckpt, s3:// could not be looked at: /proc/3/status$"):
+    with pytest.raises(BenchmarkError, match=r"could not be looked at: /proc/3/status; the application does not answer$"):
         large_state.run(System.S3, 20, 2, 1, s3, tmp_path / "work", Figures(), print)
 
 
@@ -140,13 +140,24 @@ def test_without_the_disk_nothing_is_begun(s3: OneBucket, monkeypatch: pytest.Mo
     assert not Played.turns
 
 
+def test_what_cannot_be_deleted_loses_nothing(s3: OneBucket, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def refused(_: OneBucket, bucket: str) -> None:
+        raise BenchmarkError(f"1 of 2 objects in {bucket} were not deleted: no")
+
+    monkeypatch.setattr(OneBucket, "drop", refused)
+    figures, told = Figures(), list[str]()
+    large_state.run(System.S3, 20, 2, 1, s3, tmp_path / "work", figures, told.append)
+    assert figures.values(Case("large state", System.S3.value, 2, 20), "put_bytes") == [500]
+    assert told[-1].endswith("has stored lies there still: 1 of 2 objects in bench were not deleted: no")
+
+
 def test_a_file_that_is_stored_again_is_counted(s3: OneBucket, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     found = iter([checkpoint("sst/a"), checkpoint("sst/a", "sst/b"), checkpoint("sst/c", "sst/b"), checkpoint("sst/c", "sst/b")])
     monkeypatch.setattr(stored, "newest", lambda *_: ("ckpt/q", next(found)))
     watched = large_state.Watched(Played(Setup(System.S3, {}, "", "bench"), tmp_path), tmp_path, s3)  # type: ignore[arg-type]
     again = []
     for _ in range(4):
-        watched.look(with_files=True)
+        watched.look()
         again.append(watched.again_bytes)
     assert (again, watched.files) == ([0, 0, 100, 100], [1, 2, 2, 2])
 

@@ -209,6 +209,20 @@ def test_the_targets_are_judged_at_each_rate(ours: int, floor: int, file: int, e
     assert [told in row for row in realtime_costs.targets([figures]).splitlines()[2:]] == [True] * 3 + [False] * 3
 
 
+@pytest.mark.parametrize(
+    ("ours", "floor", "told"),
+    [([200, 200, 900], [300], "too few rounds"), ([200, 200, 900], [300] * 3, "too noisy"), ([200, 200, 210], [300] * 3, "yes")],
+)
+def test_a_standstill_below_the_floor_is_judged_by_rounds_and_spread_too(ours: list[float], floor: list[float], told: str) -> None:
+    figures = Figures()
+    for engine, values in ((Engine.S3, ours), (Engine.FLOOR, floor), (Engine.FILE, [310.0] * 3)):
+        for metric, found in (("standstill_ms", values), ("sent_count", [1.0] * len(values))):
+            figures.add(case_of(Turn(engine, 20, 5.0, 100)), metric, found)
+    row = realtime_costs.targets([figures]).splitlines()[4]
+    assert "| 1.00 x" in row
+    assert row.endswith(f"| {told} |")
+
+
 def test_what_was_not_measured_is_named() -> None:
     """What was measured with some systems only counts as not measured; beyond a rate that is too much for a system it is not asked."""
     assert realtime_costs.not_measured([]).endswith(": batches of 1 s; batches of 5 s; batches of 30 s.")

@@ -219,8 +219,12 @@ def feed_past_a_checkpoint(trial: RealTimeTrial) -> None:
 
     def was_said() -> bool:
         trial.produce(5)
-        held = trial.state()
-        return bool(trial.said_beyond(held))
+        newest = trial.checkpoints[-1]
+        try:
+            beyond = trial.said_beyond(trial.state())
+        except ObjectMissingError:
+            return False  # it has just been dropped for a newer one
+        return bool(beyond) and trial.checkpoints[-1] == newest
 
     trial.app.until(was_said, "rows that no checkpoint holds")
 

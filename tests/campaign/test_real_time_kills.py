@@ -21,7 +21,7 @@ import pytest
 from spark_ckpt.protocol.entries import Plan
 from testbed.kafka import KafkaBroker
 from testbed.lossy_proxy import LossyProxy, Wire, WireFault
-from tests.drivers.spark.harness import Start
+from tests.drivers.spark.harness import Application, Start
 from tests.drivers.spark.real_time import RealTimeTrial, feed
 from tests.drivers.spark.s3_server import FAR, Server
 from tests.drivers.spark.topics import Topics
@@ -37,6 +37,8 @@ Record = Callable[[str, object], None]
 """pytest's `record_property`."""
 CLUSTER = "local-cluster[2,3,1024]"
 EXECUTOR = "CoarseGrainedExecutorBackend"
+OUTLIVED = 3
+"""So many batches after the death of an executor the query has outlived it."""
 
 
 @pytest.fixture
@@ -82,9 +84,21 @@ def held_checkpoint(proxy: LossyProxy) -> Iterator[Callable[[], bool]]:
         proxy.inject(FAR)
 
 
+def outlives(trial: RealTimeTrial, app: Application) -> bool:
+    """An executor that dies between two batches is replaced where what it had is stored, and the query goes on. Else the query ends."""
+    before, deadline = len(records(trial)), time.monotonic() + 2 * PATIENCE_S
+    while app.running:
+        if len(records(trial)) >= before + OUTLIVED:
+            return True
+        assert time.monotonic() < deadline, "the query neither ends nor goes on"
+        time.sleep(0.1)
+    assert app.wait(1) != 0
+    return False
+
+
 def killed_often(trial: RealTimeTrial, mode: str, how: Mapping[str, Any], record: Record, proxy: LossyProxy | None = None) -> None:
     """Each second kill comes when a batch has ended; with a proxy before its checkpoint is complete. Where `how` has executors, each third
-    kill is that of one of them, and the query ends by itself. Each is recorded."""
+    kill is that of one of them: the query ends by itself, or goes on and is killed then. Each is recorded."""
     topics, conf = trial.topics, MODES[mode]
     again: dict[str, Any] = {"every": f"{BATCH_S} seconds", **how}
     trial.produce(200)
@@ -93,7 +107,7 @@ def killed_often(trial: RealTimeTrial, mode: str, how: Mapping[str, Any], record
     for number in range(KILLS):
         trial.wait_for_checkpoint()  # a JVM's first batch may be over before its tasks have read anything
         feed(trial, topics.rng.uniform(BATCH_S, 3 * BATCH_S), A_SECOND)
-        middle, executor = number % 2 == 0, bool(how) and number % 3 == 2
+        middle, executor, outlived = number % 2 == 0, bool(how) and number % 3 == 2, False
         held = proxy is not None and not middle
         with held_checkpoint(proxy) if proxy is not None and not middle else ended(trial) as has_come:
             deadline = time.monotonic() + PATIENCE_S
@@ -105,7 +119,7 @@ def killed_often(trial: RealTimeTrial, mode: str, how: Mapping[str, Any], record
                 feed(trial, topics.rng.uniform(0.2, 0.8) * BATCH_S, A_SECOND)
             if executor:
                 app.kill_one(EXECUTOR)
-                assert app.wait(2 * PATIENCE_S) != 0
+                outlived = outlives(trial, app)
             trial.lose_the_machine()
         (_, epoch), over = trial.checkpoints[-1], records(trial)
         last, behind = over[-1], sum(n > epoch for n in over)
@@ -115,10 +129,11 @@ def killed_often(trial: RealTimeTrial, mode: str, how: Mapping[str, Any], record
         renew(trial)
         more = trial.twice() - twice
         killed, came = "executor" if executor else "machine", sum(more.values())
+        killed += ", which the query has outlived" if outlived else ""
         when = "in a batch" if middle else "before its checkpoint" if held else "after a batch"
         print(f"kill {number + 1} of {KILLS}, {killed} {when}: checkpoint {epoch}, ended {last}; {came} came twice", flush=True)
         kill = {"storage": "file" if proxy is None else "s3", "mode": RECORDED[mode], "batch_s": BATCH_S, "a_second": A_SECOND}
-        record("kill", json.dumps({**kill, "killed": killed, "when": when, "behind": behind, "twice": came}))
+        record("kill", json.dumps({**kill, "killed": killed.partition(",")[0], "when": when, "behind": behind, "twice": came}))
         assert all(n > before.get(key, (0,))[0] for key, n in more), "rows came twice that the checkpoint held"
         assert trial.missing() == []
     trial.wait_for_state()

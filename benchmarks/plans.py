@@ -361,12 +361,12 @@ def _run(plan: Plan, figures: Figures, tell: Tell, save: Save, until: Budget) ->
             with_seldom = not figures.parts.get(short_epochs.EXPERIMENT)
             lived = partial(short_epochs.rounds, plan.short_epochs, s3, folder / "short-epochs", tell, with_seldom)
             parts.run_rounds(short_epochs.EXPERIMENT, short_epochs.EXPERIMENT, lived, plan.short_epoch_rounds)
-        too_small = large_state.lacks(plan.large_mb, folder) if plan.large_mb else ""
-        if too_small:
+        lasting = [system for system in LASTING if plan.large_mb and not figures.parts.get(_of_large_state(system))]
+        if lasting and (too_small := large_state.lacks(plan.large_mb, folder)):
             tell(too_small)
             figures.note(too_small)
-        elif plan.large_mb:
-            for system in LASTING:
+        else:
+            for system in lasting:
                 how = (system, plan.large_mb, large_state.PARTITIONS, large_state.MINUTES, s3, folder / f"large-{system.name.lower()}")
                 lasted = partial(large_state.run, *how, figures, tell)
                 parts.run(_of_large_state(system), large_state.EXPERIMENT, lasted, system=system.value)

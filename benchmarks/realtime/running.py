@@ -187,7 +187,9 @@ def _feed(topics: Topics, rate: float, seconds: float, settle_s: float = 0) -> d
         with suppress(subprocess.TimeoutExpired):
             feeder.wait(settle_s)
         with spending(lambda: processes.tree_cpu_ms(os.getpid())) as used:
-            said, wrong = feeder.communicate()
+            said, wrong = feeder.communicate(timeout=seconds + DRAIN_S)
+    except subprocess.TimeoutExpired as e:
+        raise BenchmarkError(f"the feeder did not end within {seconds + DRAIN_S:.0f} s: is the broker alive?") from e
     finally:
         feeder.kill()
         feeder.wait()

@@ -18,7 +18,7 @@ from benchmarks.errors import BenchmarkError
 from benchmarks.far_s3 import FarS3
 from benchmarks.figures import Case, Figures
 from benchmarks.measuring import measure_locally
-from benchmarks.plans import SHORT, Plan
+from benchmarks.plans import LASTING, SHORT, Plan
 from benchmarks.plans import run as run_plan
 
 
@@ -113,6 +113,11 @@ def test_where_the_disk_is_too_small_the_hour_is_left_out(monkeypatch: pytest.Mo
     figures = Figures()
     assert run_plan(plan, figures, print), "the run comes to its end"
     assert figures.notes == ["10,000 MB of state may need 60.0 GB of disk, and 10.0 GB are free"]
+    measured = Figures()
+    for system in LASTING:
+        measured.finish(f"large state: {system.value}", "large state")
+    assert run_plan(plan, measured, print)
+    assert not measured.notes, "it is there, and nobody asks for the disk"
 
 
 def test_no_round_is_begun_too_late_and_the_next_run_has_the_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ import json
 import random
 import time
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import click
 import pytest
@@ -18,9 +19,9 @@ from benchmarks.__main__ import cli
 from benchmarks.errors import BenchmarkError
 from benchmarks.figures import Case, Figures
 from benchmarks.judging import ROUNDS
-from benchmarks.realtime import RATES, Engine, Turn, applications, feeder, file_of
+from benchmarks.realtime import RATES, Engine, Turn, applications, feeder, file_of, running
 from benchmarks.realtime.running import EXPERIMENT, OTHERS, case_of, kept_up, percentile, rounds_left, standstills
-from benchmarks.realtime.topics import Passed
+from benchmarks.realtime.topics import Passed, Topics
 from documents import realtime_costs
 from documents.places import REAL_TIME
 
@@ -221,6 +222,16 @@ def test_a_standstill_below_the_floor_is_judged_by_rounds_and_spread_too(ours: l
     row = realtime_costs.targets([figures]).splitlines()[4]
     assert "| 1.00 x" in row
     assert row.endswith(f"| {told} |")
+
+
+def test_a_feeder_that_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one whose broker was killed."""
+    monkeypatch.setattr(running, "ending_with_starter", lambda _: ["sleep", "60"])
+    monkeypatch.setattr(running, "DRAIN_S", 0.2)
+    began = time.monotonic()
+    with pytest.raises(BenchmarkError, match="the feeder did not end within 0 s: is the broker alive"):
+        running._feed(cast(Topics, SimpleNamespace(servers="127.0.0.1:9", source="in")), 100, 0.1)
+    assert time.monotonic() - began < 30
 
 
 def test_what_was_not_measured_is_named() -> None:

@@ -3,9 +3,6 @@ import org.apache.flink.api.common.functions.RichMapFunction;
 import org.apache.flink.api.common.state.ValueState;
 import org.apache.flink.api.common.state.ValueStateDescriptor;
 import org.apache.flink.api.common.typeinfo.PrimitiveArrayTypeInfo;
-import org.apache.flink.configuration.Configuration;
-import org.apache.flink.core.fs.FileSystem;
-import org.apache.flink.core.plugin.PluginUtils;
 import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
 import org.apache.flink.streaming.api.functions.KeyedProcessFunction;
 import org.apache.flink.streaming.api.functions.sink.v2.DiscardingSink;
@@ -23,13 +20,7 @@ public class RestartJob {
   public static void main(String[] args) throws Exception {
     System.err.println("BEGAN " + System.currentTimeMillis());
     long keys = Long.parseLong(args[0]);
-    Configuration conf = new Configuration();
-    for (int i = 2; i < args.length; i++) {
-      String[] pair = args[i].split("=", 2);
-      conf.setString(pair[0], pair[1]);
-    }
-    FileSystem.initialize(conf, PluginUtils.createPluginManagerFromRootFolder(conf));
-    StreamExecutionEnvironment env = StreamExecutionEnvironment.createLocalEnvironment(conf);
+    StreamExecutionEnvironment env = StreamExecutionEnvironment.createLocalEnvironment(Settings.of(args, 2));
     env.fromSequence(0, Long.MAX_VALUE - 1).setParallelism(1)
         .map(new Paced(keys)).setParallelism(1)
         .keyBy(n -> n % keys).process(new Values(keys)).setParallelism(Integer.parseInt(args[1]))

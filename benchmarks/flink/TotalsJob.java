@@ -6,7 +6,6 @@ import org.apache.flink.api.common.state.ValueStateDescriptor;
 import org.apache.flink.api.common.typeinfo.TypeInformation;
 import org.apache.flink.api.common.typeinfo.Types;
 import org.apache.flink.api.java.tuple.Tuple2;
-import org.apache.flink.configuration.Configuration;
 import org.apache.flink.connector.base.DeliveryGuarantee;
 import org.apache.flink.connector.kafka.sink.KafkaRecordSerializationSchema;
 import org.apache.flink.connector.kafka.sink.KafkaSink;
@@ -14,8 +13,6 @@ import org.apache.flink.connector.kafka.source.KafkaSource;
 import org.apache.flink.connector.kafka.source.enumerator.initializer.OffsetsInitializer;
 import org.apache.flink.connector.kafka.source.reader.deserializer.KafkaRecordDeserializationSchema;
 import org.apache.flink.core.execution.JobClient;
-import org.apache.flink.core.fs.FileSystem;
-import org.apache.flink.core.plugin.PluginUtils;
 import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
 import org.apache.flink.streaming.api.functions.KeyedProcessFunction;
 import org.apache.flink.util.Collector;
@@ -28,13 +25,7 @@ import org.apache.kafka.clients.producer.ProducerRecord;
  */
 public class TotalsJob {
   public static void main(String[] args) throws Exception {
-    Configuration conf = new Configuration();
-    for (int i = 4; i < args.length; i++) {
-      String[] pair = args[i].split("=", 2);
-      conf.setString(pair[0], pair[1]);
-    }
-    FileSystem.initialize(conf, PluginUtils.createPluginManagerFromRootFolder(conf));
-    StreamExecutionEnvironment env = StreamExecutionEnvironment.createLocalEnvironment(conf);
+    StreamExecutionEnvironment env = StreamExecutionEnvironment.createLocalEnvironment(Settings.of(args, 4));
     KafkaSource<Tuple2<String, Long>> source = KafkaSource.<Tuple2<String, Long>>builder()
         .setBootstrapServers(args[0]).setTopics(args[1]).setStartingOffsets(OffsetsInitializer.earliest())
         .setDeserializer(new Read()).build();

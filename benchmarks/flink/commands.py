@@ -80,7 +80,8 @@ def _java() -> tuple[str, str]:
 def _compiled(job: str, javac: str, jars: Path, classes: Path) -> Path:
     """Not by `java <file>`: Flink finds the types of a function by its class's name, which that one's loader does not tell it."""
     source = Path(__file__).with_name(f"{job}.java")
-    done = subprocess.run([javac, "-cp", f"{jars}/*", "-d", str(classes), str(source)], capture_output=True, text=True, check=False)
+    command = [javac, "-cp", f"{jars}/*", "-sourcepath", str(source.parent), "-d", str(classes), str(source)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise BenchmarkError(f"{source.name} does not compile: {done.stderr[-500:]}")
     return classes

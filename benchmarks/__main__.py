@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import signal
 import sys
@@ -356,10 +357,10 @@ def real_time(
 ) -> None:
     """Latency with Spark's real-time trigger, from Kafka to Kafka, beside Flink; docs/real-time.md shows it. Goes on where it was."""
     chosen = [_ENGINES[name] for name in engines or _ENGINES]
-    for batch in batches:
-        path = realtime.file_of(results, batch)
+    for batch, count in itertools.product(batches, partitions):
+        path = realtime.file_of(results, batch, count)
         figures = Figures(machine.describe()) if anew or not path.exists() else _of_here(path)
-        turns = [realtime.Turn(e, n, batch, rate) for n in partitions for rate in rates for e in chosen]
+        turns = [realtime.Turn(engine, count, batch, rate) for rate in rates for engine in chosen]
         realtime.run(turns, rounds, figures, tell, partial(figures.write, path))
         click.echo(realtime_costs.table(figures))
 

@@ -1,23 +1,24 @@
-"""What docs/real-time.md says of `python -m benchmarks realtime`, which has a file for each length of a batch: the targets, what is not
-measured, and the tables."""
+"""What docs/real-time.md says of `python -m benchmarks realtime`, which has a file for each length of a batch with each number of
+partitions: the targets, what is not measured, and the tables."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from benchmarks.figures import Case, Figures
 from benchmarks.realtime import BATCHES_S, RATES, STATE_PARTITIONS, applications
-from benchmarks.realtime.running import BATCHES, EXPERIMENT, case_of, kept_up
 from benchmarks.realtime.systems import Engine, Turn
-from benchmarks.realtime.targets import BATCH_S, verdicts
+from benchmarks.realtime.running import BATCHES, EXPERIMENT, case_of, file_of, kept_up
+from benchmarks.realtime.targets import BATCH_S, PARTITIONS, verdicts
 from documents.parts import replaced
 from documents.places import MEASURED
 
 _SOURCE = "benchmarks/results/real-time-*.json"
-_OF_TARGETS = f"benchmarks/results/real-time-{BATCH_S:g}s.json"
+_OF_TARGETS = file_of(Path("benchmarks/results"), BATCH_S, PARTITIONS).as_posix()
 _NOTHING = "Nothing is measured yet."
-_SETTING = ("partitions", "records a second", "system")
+_SETTING = ("records a second", "system")
 _COLUMNS = ("p50", "p90", "p99")
 _SYSTEMS = [engine.value for engine in Engine]
 _BASES = (Engine.STOCK_LOCAL, Engine.FLINK)
@@ -39,8 +40,8 @@ def renewed(page: str) -> str:
 
 
 def targets(measured: Sequence[Figures]) -> str:
-    """For each rate that was measured with batches of the length that the targets are of."""
-    of = next((figures for figures in measured if _cases(figures)[0].experiment == _experiment(BATCH_S)), Figures())
+    """For each rate that was measured at the setting that the targets are of."""
+    of = next((figures for figures in measured if _setting_of(figures) == (_experiment(BATCH_S), PARTITIONS)), Figures())
     rates = sorted({case.size for case in _cases(of)}) or [RATES[0]]
     rows = [[verdict.what, verdict.target, verdict.measured, verdict.met.value] for verdict in verdicts(of, rates)]
     return "\n".join(f"| {' | '.join(row)} |" for row in (["target", "wanted", "measured", "met"], ["---", "---:", "---", "---"], *rows))
@@ -49,17 +50,24 @@ def targets(measured: Sequence[Figures]) -> str:
 def not_measured(measured: Sequence[Figures]) -> str:
     """What the benchmark would measure if it had the time, and has not. Beyond a rate at which a system has not kept up it asks no more."""
     left: list[str] = []
+    known = {_setting_of(figures): figures for figures in measured}
     for batch_s in BATCHES_S:
-        figures = next((one for one in measured if _cases(one)[0].experiment == _experiment(batch_s)), None)
-        if figures is None:
+        those = {partitions: known.get((_experiment(batch_s), partitions), Figures()) for partitions in STATE_PARTITIONS}
+        if not any(map(_cases, those.values())):
             left.append(f"batches of {batch_s:g} s")
             continue
-        for partitions in STATE_PARTITIONS:
+        for partitions, figures in those.items():
             rates = [rate for rate in RATES if any(_is_left(figures, Turn(engine, partitions, batch_s, rate)) for engine in Engine)]
             if rates:
                 which = "all rates" if len(rates) == len(RATES) else f"{_list(f'{rate:,}' for rate in rates)} records a second"
                 left.append(f"batches of {batch_s:g} s with {partitions} partitions at {which}")
     return f"**Not measured**, or not with every system: {'; '.join(left)}." if left else "All is measured that the benchmark has."
+
+
+def _setting_of(figures: Figures) -> tuple[str, int]:
+    """What all of a file have in common."""
+    case = _cases(figures)[0]
+    return case.experiment, case.partitions
 
 
 def _is_left(figures: Figures, turn: Turn) -> bool:
@@ -78,7 +86,7 @@ def _list(items: Iterable[str]) -> str:
 
 
 def table(figures: Figures) -> str:
-    """Latencies of one batch length, for each number of partitions and rate; and what Spark says of the time between two batches."""
+    """Latencies of one batch length and number of partitions, at each rate; and what Spark says of the time between two batches."""
     cases = _cases(figures)
     if not cases:
         return _NOTHING
@@ -87,7 +95,8 @@ def table(figures: Figures) -> str:
     taken = f"{about['time']}, {about['processors']}, PySpark {about['pyspark']}, commit {about['commit']}; rounds: {rounds}"
     taken += f"; load before: {about['load_before']}" if "load_before" in about else ""
     head = [*_SETTING, *(f"{name} ms" for name in _COLUMNS), "p99 x stock's", "p99 x Flink's", "standstill ms", "checkpoints", "kept up"]
-    lines = [f"**{cases[0].experiment.removeprefix(f'{EXPERIMENT}, ').capitalize()}** ({taken})", ""]
+    experiment, partitions = _setting_of(figures)
+    lines = [f"**{experiment.removeprefix(f'{EXPERIMENT}, ').capitalize()}, {partitions} partitions** ({taken})", ""]
     lines += _rows(head, [_latencies(figures, case) for case in cases])
     if told := [case for case in cases if figures.values(case, applications.AROUND)]:
         lines += ["", "Between two batches, in ms:", ""]
@@ -135,4 +144,4 @@ def _around(figures: Figures, case: Case) -> list[str]:
 
 
 def _setting(case: Case) -> list[str]:
-    return [str(case.partitions), f"{case.size:,}", case.system]
+    return [f"{case.size:,}", case.system]

@@ -48,9 +48,9 @@ def case_of(turn: Turn) -> Case:
     return Case(f"{EXPERIMENT}, batches of {turn.batch_s:g} s", turn.engine.value, turn.partitions, turn.rate)
 
 
-def file_of(folder: Path, batch_s: float) -> Path:
-    """Batches of each length are measured in a run of their own."""
-    return folder / f"real-time-{batch_s:g}s.json"
+def file_of(folder: Path, batch_s: float, partitions: int) -> Path:
+    """What is compared with each other is measured in one run: batches of each length, with each number of partitions."""
+    return folder / f"real-time-{batch_s:g}s-{partitions}.json"
 
 
 def rounds_left(turns: Sequence[Turn], rounds: int, figures: Figures) -> list[Turn]:

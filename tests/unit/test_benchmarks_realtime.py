@@ -124,12 +124,12 @@ def test_a_feeder_that_is_held_up_does_not_shorten_what_is_measured(monkeypatch:
 
 
 def test_figures_of_another_machine_are_not_gone_on_with(tmp_path: Path) -> None:
-    path = file_of(tmp_path, 5.0)
+    path = file_of(tmp_path, 5.0, 20)
     Figures({**machine.describe(), "processors": "4096 x Z80", "commit": "c0ffee"}).write(path)
     before = path.read_text()
-    done = CliRunner().invoke(cli, ["realtime", "--batch", "5", "--results", str(tmp_path)])
+    done = CliRunner().invoke(cli, ["realtime", "--batch", "5", "--partitions", "20", "--results", str(tmp_path)])
     assert isinstance(done.exception, SystemExit | click.ClickException)
-    assert "real-time-5s.json was measured on 4096 x Z80, c0ffee, and this is" in done.output
+    assert "real-time-5s-20.json was measured on 4096 x Z80, c0ffee, and this is" in done.output
     assert "--anew" in done.output
     assert path.read_text() == before
 
@@ -159,9 +159,9 @@ def test_a_table_has_its_systems_in_one_order(seed: int) -> None:
         for metric in TOLD:
             figures.add(case, metric, [1])
     told = realtime_costs.table(figures)
-    rows = [line.split(" | ") for line in told.splitlines() if line.startswith("| 3")]
-    assert [row[2] for row in rows] == [engine.value for engine in Engine]
-    assert {(row[6], row[7], row[9]) for row in rows} == {("1.0", "1.0", "1 of 1")}
+    rows = [line.split(" | ") for line in told.splitlines() if line.startswith("| 100")]
+    assert [row[1] for row in rows] == [engine.value for engine in Engine]
+    assert {(row[5], row[6], row[8]) for row in rows} == {("1.0", "1.0", "1 of 1")}
 
 
 def test_a_table_tells_what_spark_did_between_two_batches() -> None:
@@ -172,7 +172,7 @@ def test_a_table_tells_what_spark_did_between_two_batches() -> None:
     assert "Between two" not in realtime_costs.table(figures)
     for number, metric in enumerate((*applications.METRICS.values(), applications.TASKS, applications.AROUND)):
         figures.add(case, metric, [number])
-    assert realtime_costs.table(figures).splitlines()[-1] == f"| 20 | 100 | {Engine.S3.value} | 0 | 3 | 1 | 2 | 4 | 6 |"
+    assert realtime_costs.table(figures).splitlines()[-1] == f"| 100 | {Engine.S3.value} | 0 | 3 | 1 | 2 | 4 | 6 |"
 
 
 def test_several_rounds_have_a_median_and_what_it_lies_between() -> None:
@@ -182,7 +182,8 @@ def test_several_rounds_have_a_median_and_what_it_lies_between() -> None:
         figures.add(case, metric, [30, 10, 20])
     told = realtime_costs.table(figures)
     assert "rounds: 3" in told
-    assert told.splitlines()[-1].split(" | ")[5] == "20 (10 to 30)"
+    assert told.splitlines()[-1].split(" | ")[4] == "20 (10 to 30)"
+    assert told.startswith("**Batches of 5 s, 20 partitions** (")
 
 
 @pytest.mark.parametrize(
@@ -246,6 +247,7 @@ def test_what_was_not_measured_is_named() -> None:
                 for metric, value in (("out_count", 1000), ("sent_count", 1000), ("behind_ms", 9999 if rate == 20_000 else 0)):
                     figures.add(case, metric, [value])
     told = realtime_costs.not_measured([figures])
+    assert realtime_costs.targets([figures]).count("not measured") == 3, "they are of 20 partitions"
     assert "batches of 5 s with 3 partitions at 10,000 records a second; batches of 5 s with 20 partitions at all rates;" in told
 
 

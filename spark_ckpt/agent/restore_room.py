@@ -7,10 +7,11 @@ from collections.abc import Callable
 
 
 class RestoreRoom:
-    """`limit` bytes, half of them for what is read ahead. Thread-safe; who calls `tell` holds no lock of a restore.
+    """`limit` bytes, half of them for what is read ahead. Thread-safe; who calls `tell` or `make_way` holds no lock of a restore.
 
-    Rule: nobody waits here for what a task needs. Where there is no room for it, the task reads for itself. Who wants to read ahead is told
-    when there may be room, in the order in which they have asked, and nobody overtakes another one meanwhile.
+    Rules: nobody waits here for what a task needs. Where there is no room for it, the task reads for itself. Who wants to read ahead is
+    told when there may be room, in the order in which they have asked, and nobody overtakes another one meanwhile. A start of which
+    no task has asked for long gives way to the others: it may be that of a stream that has no rows for hours.
     """
 
     def __init__(self, limit: int) -> None:
@@ -18,6 +19,12 @@ class RestoreRoom:
         self._lock = threading.Lock()
         self._taken = 0
         self._waiting: dict[Callable[[], None], None] = {}
+        self._holders: dict[Callable[[], None], None] = {}
+
+    @property
+    def limit_ahead(self) -> int:
+        """Bytes: no more than these are read ahead of all tasks."""
+        return self.limit // 2
 
     @property
     def taken(self) -> int:
@@ -39,11 +46,11 @@ class RestoreRoom:
             self._taken += length
 
     def take_ahead(self, length: int, go_on: Callable[[], None]) -> bool:
-        """For what no task has asked for; `length` is `limit` at most, and may be more than half of it where nothing else is there.
-        False: `go_on` waits now, and is called when there may be room; it asks again then, or leaves."""
+        """For what no task has asked for; `length` is `limit_ahead` at most. False: `go_on` waits now, and is called when there may be room;
+        it asks again then, or leaves."""
         with self._lock:
             is_first = next(iter(self._waiting), go_on) == go_on
-            if not is_first or (self._taken and self._taken + length > self.limit // 2):
+            if not is_first or self._taken + length > self.limit_ahead:
                 self._waiting.setdefault(go_on)
                 return False
             self._waiting.pop(go_on, None)
@@ -60,8 +67,27 @@ class RestoreRoom:
         with self._lock:
             self._taken -= length
 
+    def hold(self, give_way: Callable[[], None]) -> None:
+        """A start may take room from now on. `give_way` gives back what it has, if no task has asked for long."""
+        with self._lock:
+            self._holders.setdefault(give_way)
+
+    def release(self, give_way: Callable[[], None]) -> None:
+        """That start is over."""
+        with self._lock:
+            self._holders.pop(give_way, None)
+
+    def make_way(self, length: int) -> None:
+        """A task needs this, and others may need it too: who has what has not been asked for gives way, if there is no room."""
+        with self._lock:
+            holders = list(self._holders) if self._taken + length > self.limit else []
+        for give_way in holders:
+            give_way()
+
     def tell(self) -> None:
         """There may be room: who waits for it goes on. Of several each takes one range in turn, until the first has not enough."""
+        if self._first() is not None:
+            self.make_way(self.limit)
         while (first := self._first()) is not None:
             first()
             if self._first() == first:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +24,9 @@ from spark_ckpt.storage.base import Storage
 from spark_ckpt.stored.ranges import NEAR_BYTES, PIECE_BYTES, copy_part, near, span_of
 
 READ_AHEAD_AT_ONCE = 8
+IDLE_S = 60.0
+"""Longer than a start plans before its first task asks, and than tasks take that have all begun at once: to give way too early costs a second
+read."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,7 @@ class Restore:
         reach: Reach,
         room: RestoreRoom,
         is_here: Callable[[StoreId, Handle], bool] = lambda _, __: False,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.snapshots: Collection[Snapshot] = snapshots.values()
         self._storage = storage
@@ -87,6 +92,10 @@ class Restore:
         self._spans = _spans(needed, reach)
         self._ahead: Iterator[Span] = self._in_order(needed) if reach.ahead else iter(())
         self._next: Span | None = None
+        self._clock = clock
+        self._asking = 0
+        self._asked_at = clock()
+        room.hold(self._give_way)
 
     def bring(self, wanted: Sequence[tuple[Handle, Path]]) -> list[tuple[Handle, Path]]:
         """Put files where they are wanted, each compared with its checksum. Returns those that have to be read by themselves: they are not
@@ -94,6 +103,10 @@ class Restore:
 
         Raises `StorageError` for a read that was begun for these, OSError for the local disk.
         """
+        with self._asks():
+            return self._bring(wanted)
+
+    def _bring(self, wanted: Sequence[tuple[Handle, Path]]) -> list[tuple[Handle, Path]]:
         found = [(self._span(handle), handle, target) for handle, target in wanted]
         try:
             mine = {span: self._begin(span) for span in dict.fromkeys(span for span, _, _ in found if span is not None)}
@@ -124,7 +137,29 @@ class Restore:
             self._spans = {}
             for span in spans:
                 self._give_up(span)
+        self._room.release(self._give_way)
         self.go_on()
+
+    @contextmanager
+    def _asks(self) -> Iterator[None]:
+        with self._lock:
+            self._asking += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._asking -= 1
+                self._asked_at = self._clock()
+
+    def _give_way(self) -> None:
+        """What lies here is read a second time if it is asked for after all."""
+        with self._lock:
+            if self._asking or self._clock() < self._asked_at + IDLE_S:
+                return
+            for spans in self._spans.values():
+                for span in spans:
+                    if span.reading not in self._on_the_way:
+                        self._give_up(span)
 
     def _span(self, handle: Handle) -> Span | None:
         with self._lock:
@@ -152,7 +187,7 @@ class Restore:
                 span, self._next = self._next or next(self._ahead, None), None
                 if span is None:
                     break
-                if span.reading is not None or span.waiting <= 0 or span.length > self._room.limit:
+                if span.reading is not None or span.waiting <= 0 or span.length > self._room.limit_ahead:
                     continue
                 if not self._room.take_ahead(span.length, self._read_ahead):
                     self._next = span
@@ -163,6 +198,8 @@ class Restore:
 
     def _begin(self, span: Span) -> Reading | None:
         """For a task; unless it has begun, or there is no room to keep it. Raises like `Reading.begin`."""
+        if not span.single:
+            self._room.make_way(span.length)
         with self._lock:
             if self._closed or span.reading is not None or span.waiting <= 0:
                 return None
@@ -215,18 +252,22 @@ class Restore:
             return False
         try:
             checksum = reading.wait()
+        except (DamagedError, ObjectMissingError):
+            if span.single:
+                self._taken(span)
+            return False
+        try:
             if span.single:
                 check(checksum, handle.checksum)
                 os.replace(reading.path, target)
             else:
                 check(copy_part(reading.path, handle.offset - span.offset, handle.length, target), handle.checksum)
-        except (DamagedError, ObjectMissingError, FileNotFoundError):
+            return True
+        except (DamagedError, FileNotFoundError):
             target.unlink(missing_ok=True)
-            if span.single:
-                self._taken(span)
             return False
-        self._taken(span)
-        return True
+        finally:  # nothing more of the range is needed for this file: it is there, or will be read by itself
+            self._taken(span)
 
     def _taken(self, span: Span) -> None:
         with self._lock:

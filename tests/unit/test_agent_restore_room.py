@@ -3,20 +3,24 @@ it is given back."""
 
 from __future__ import annotations
 
+import gc
 import shutil
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from weakref import ref
+from zlib import crc32
 
 import pytest
 
 from spark_ckpt.agent.reads import Reader, Reading
 from spark_ckpt.agent.restore_room import RestoreRoom
 from spark_ckpt.agent.restores import ALONE as ALONE_REACH
-from spark_ckpt.agent.restores import Restore
+from spark_ckpt.agent.restores import IDLE_S, ONE_OF_MANY, Reach, Restore
 from spark_ckpt.agent.staging import Staging
 from spark_ckpt.errors import StorageError
 from testbed.faulty import Fault, Moment
@@ -149,10 +153,13 @@ def restore_of(
     room: RestoreRoom,
     reads: type[Reader] = Reader,
     pools: type[ThreadPoolExecutor] = ThreadPoolExecutor,
+    reach: Reach = ALONE_REACH,
+    clock: Callable[[], float] = lambda: 0,
 ) -> Iterator[Restore]:
-    world.spools.joinpath("alone").mkdir()
-    staging, pool = Staging(world.spools / "alone"), pools(4)
-    yield Restore(storage, {s.store: s for s in world.snapshots}, reads(staging, pool), ALONE_REACH, room)
+    folder = world.spools / f"alone-{world.name}"
+    folder.mkdir()
+    staging, pool = Staging(folder), pools(4)
+    yield Restore(storage, {s.store: s for s in world.snapshots}, reads(staging, pool), reach, room, clock=clock)
     pool.shutdown()
     staging.close()
 
@@ -198,7 +205,7 @@ def test_room_of_what_cannot_be_begun_is_given_back(tmp_path: Path) -> None:
     (world,) = worlds(tmp_path, "a")
     storage, room = Counting(world.storage), RestoreRoom(1 << 20)
     with restore_of(world, storage, room) as restore:
-        shutil.rmtree(next((tmp_path / "alone").glob(".agent-*")))  # no file can be made there any more
+        shutil.rmtree(next((tmp_path / "alone-a").glob(".agent-*")))  # no file can be made there any more
         restore.go_on()
         assert room.taken == 0
         with pytest.raises(FileNotFoundError):
@@ -228,17 +235,22 @@ def test_who_asks_for_room_while_another_one_fails_is_told(tmp_path: Path, asked
         assert order == ["w"]
 
 
-def test_what_is_larger_than_the_room_is_not_waited_for(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("lacks", "read"), [(1, 4), (None, 0)], ids=["half of the room", "the room"])
+def test_what_is_larger_than_half_of_the_room_is_not_waited_for(tmp_path: Path, lacks: int | None, read: int) -> None:
+    """To read it ahead: a task gets it, if there is room."""
     (world,) = worlds(tmp_path, "a")
-    storage = Counting(world.storage)
-    room = RestoreRoom(min(segment_bytes(world)) - 1)
-    assert room.take(1)
+    storage, shortest = Counting(world.storage), min(segment_bytes(world))
+    room = RestoreRoom(shortest - 1 if lacks is None else 2 * shortest - lacks)
     with restore_of(world, storage, room) as restore:
         restore.go_on()
         assert room.take_ahead(1, print), "nobody is before it"
-        handles = [(handle, tmp_path / str(n)) for n, handle in enumerate(world.snapshots[0].handles)]
-        assert restore.bring(handles) == handles, "the task reads for itself"
-    assert storage.ranges == []
+        room.give_back(1)
+        for handle in world.snapshots[0].handles:
+            left = restore.bring([(handle, tmp_path / handle.name)])
+            assert left == ([] if read else [(handle, tmp_path / handle.name)])
+            restore.bring([(h, tmp_path / f"{n}-{h.name}") for n, h in enumerate(world.handles) if h.object == handle.object and h != handle])
+    assert len(storage.ranges) == read
+    assert room.taken == 0
 
 
 def test_room_is_for_what_is_needed_and_half_of_it_for_what_will_be() -> None:
@@ -254,7 +266,7 @@ def test_room_is_for_what_is_needed_and_half_of_it_for_what_will_be() -> None:
     assert room.take(50)
     room.give_back(100)
     assert room.taken == 0
-    assert room.take_ahead(100, print), "alone it may have more than half"
+    assert room.take_ahead(room.limit_ahead, print)
 
 
 def test_who_waits_for_room_gets_it_in_turn_and_nobody_overtakes() -> None:
@@ -308,7 +320,7 @@ def test_a_file_that_cannot_be_unlinked_keeps_neither_room_nor_the_end_of_its_st
     with restore_of(world, storage, room) as restore:
         restore.go_on()
         settled(storage, 4)
-        for file in tmp_path.glob("alone/.agent-*/*"):  # whoever unlinks a folder gets an OSError, root too
+        for file in tmp_path.glob("alone-a/.agent-*/*"):  # whoever unlinks a folder gets an OSError, root too
             file.unlink()
             file.mkdir()
         waiter = Waiter(room, "w", total, 1, order)
@@ -324,7 +336,7 @@ def test_a_read_that_fails_is_told_of_where_its_file_cannot_be_unlinked_either(t
     storage, room = Counting(world.storage), RestoreRoom(1 << 20)
 
     def fail() -> None:
-        for file in tmp_path.glob("alone/.agent-*/*"):
+        for file in tmp_path.glob("alone-a/.agent-*/*"):
             file.unlink()
             file.mkdir()
         raise StorageError("injected")
@@ -357,3 +369,131 @@ def test_a_read_for_which_no_thread_can_be_started_ends_once(tmp_path: Path, run
                 restore.bring([(handle, tmp_path / str(n)) for n, handle in enumerate(world.snapshots[0].handles)])
         restore.close()
     assert room.taken == 0
+
+
+def wanted_by(world: World, partition: int, folder: Path) -> list[tuple[Any, Path]]:
+    folder.mkdir(exist_ok=True)
+    return [(handle, folder / f"{world.name}-{partition}-{n}") for n, handle in enumerate(world.snapshots[partition].handles)]
+
+
+def intact(wanted: list[tuple[Any, Path]]) -> bool:
+    return all(crc32(target.read_bytes()) == handle.checksum for handle, target in wanted)
+
+
+@pytest.mark.parametrize("idle_s", [IDLE_S, IDLE_S - 1])
+def test_what_nobody_has_asked_for_gives_way_to_a_task_and_is_read_again(tmp_path: Path, idle_s: float) -> None:
+    a, b = worlds(tmp_path, "a", "b")
+    now, room = [100.0], RestoreRoom(max(sum(segment_bytes(world)) for world in (a, b)))
+    idle, other = Counting(a.storage), Counting(b.storage)
+    with (
+        restore_of(a, idle, room, reach=ONE_OF_MANY, clock=lambda: now[0]) as first,
+        restore_of(b, other, room, reach=ONE_OF_MANY, clock=lambda: now[0]) as second,
+    ):
+        assert first.bring(wanted_by(a, 0, tmp_path / "to")) == []
+        now[0] += idle_s
+        wanted = wanted_by(b, 0, tmp_path / "to")
+        assert second.bring(wanted) == ([] if idle_s >= IDLE_S else wanted)
+        if idle_s < IDLE_S:
+            return
+        assert room.taken == sum(segment_bytes(b))
+        second.close()
+        later = wanted_by(a, 1, tmp_path / "to")
+        assert first.bring(later) == []
+        assert intact(wanted)
+        assert intact(later)
+        first.close()
+    assert (len(idle.ranges), len(other.ranges), room.taken) == (8, 4, 0)
+
+
+def test_who_waits_to_read_ahead_gets_the_room_of_one_that_nobody_has_asked_for(tmp_path: Path) -> None:
+    a, b = worlds(tmp_path, "a", "b")
+    now, room = [100.0], RestoreRoom(2 * max(sum(segment_bytes(world)) for world in (a, b)))
+    idle, other = Counting(a.storage), Counting(b.storage)
+    with restore_of(a, idle, room, clock=lambda: now[0]) as first, restore_of(b, other, room, clock=lambda: now[0]) as second:
+        first.go_on()
+        settled(idle, 4)
+        second.go_on()
+        settled(other, 0)
+        now[0] += IDLE_S
+        second.go_on()
+        settled(other, 4)
+        assert room.taken == sum(segment_bytes(b))
+
+
+def test_who_has_a_task_that_waits_does_not_give_way(tmp_path: Path) -> None:
+    """However long its storage takes."""
+    a, b = worlds(tmp_path, "a", "b")
+    now, room = [100.0], RestoreRoom(sum(segment_bytes(a)))
+    slow, begun, goes_on = Counting(a.storage), threading.Event(), threading.Event()
+
+    def hold() -> None:
+        begun.set()
+        goes_on.wait(30)
+
+    slow.inject(Fault(Moment.DELAY, f"*{sorted(a.segments)[-1].rpartition('/')[2]}", frozenset({"get"}), times=1, pause=hold))
+    with (
+        restore_of(a, slow, room, reach=ONE_OF_MANY, clock=lambda: now[0]) as first,
+        restore_of(b, Counting(b.storage), room, reach=ONE_OF_MANY, clock=lambda: now[0]) as second,
+        ThreadPoolExecutor(1) as task,
+    ):
+        asked = task.submit(first.bring, wanted_by(a, 0, tmp_path / "to"))
+        assert begun.wait(30)
+        now[0] += 2 * IDLE_S
+        wanted = wanted_by(b, 0, tmp_path / "to")
+        assert second.bring(wanted) == wanted
+        assert room.taken == sum(segment_bytes(a))
+        goes_on.set()
+        assert asked.result(30) == []
+        assert first.bring(wanted_by(a, 1, tmp_path / "to")) == []
+    assert slow.twice == 0
+
+
+def test_each_task_that_asks_keeps_what_its_stream_has(tmp_path: Path) -> None:
+    (world,) = worlds(tmp_path, "a")
+    now, storage, room = [100.0], Counting(world.storage), RestoreRoom(sum(segment_bytes(world)))
+    with restore_of(world, storage, room, reach=ONE_OF_MANY, clock=lambda: now[0]) as restore:
+        for partition in range(4):
+            assert restore.bring(wanted_by(world, partition, tmp_path / "to")) == []
+            now[0] += IDLE_S - 1
+            room.make_way(room.limit + 1)
+    assert storage.twice == 0
+
+
+def test_what_is_still_on_its_way_does_not_give_way(tmp_path: Path) -> None:
+    """There would be no room before it has come."""
+    (world,) = worlds(tmp_path, "a")
+    now, storage, room = [100.0], Counting(world.storage), RestoreRoom(1 << 20)
+    goes_on = threading.Event()
+    storage.inject(Fault(Moment.DELAY, operations=frozenset({"get"}), times=None, pause=lambda: goes_on.wait(30)))
+    with restore_of(world, storage, room, clock=lambda: now[0]) as restore:
+        restore.go_on()
+        now[0] += IDLE_S
+        room.make_way(room.limit + 1)
+        goes_on.set()
+        assert restore.bring(wanted_by(world, 0, tmp_path / "to")) == []
+    assert storage.twice == 0
+
+
+def test_one_damaged_file_does_not_keep_the_room_of_its_range(tmp_path: Path) -> None:
+    (world,) = worlds(tmp_path, "a")
+    damaged = world.snapshots[2]
+    bad = replace(damaged.handles[1], checksum=damaged.handles[1].checksum ^ 1)
+    world.snapshots[2] = replace(damaged, handles=(damaged.handles[0], bad, *damaged.handles[2:]))
+    storage, room = Counting(world.storage), RestoreRoom(1 << 20)
+    with restore_of(world, storage, room) as restore:
+        left = [handle for p in range(4) for handle, _ in restore.bring(wanted_by(world, p, tmp_path / "to"))]
+        assert (left, room.taken) == ([bad], 0)
+    assert storage.twice == 0
+
+
+def test_a_start_that_is_over_is_not_kept(tmp_path: Path) -> None:
+    """The room lives as long as the agent."""
+    (world,) = worlds(tmp_path, "a")
+    room = RestoreRoom(1 << 20)
+    with restore_of(world, Counting(world.storage), room) as restore:
+        over = ref(restore)
+        restore.close()
+        del restore
+    gc.collect()
+    assert over() is None
+    room.make_way(room.limit + 1)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from benchmarks.figures import Case, Figures
 from benchmarks.realtime import BATCHES_S, RATES, STATE_PARTITIONS, applications
+from benchmarks.realtime.running import BATCHES, EXPERIMENT, OTHERS, case_of, file_of, kept_up
 from benchmarks.realtime.systems import Engine, Turn
-from benchmarks.realtime.running import BATCHES, EXPERIMENT, case_of, file_of, kept_up
 from benchmarks.realtime.targets import BATCH_S, PARTITIONS, verdicts
 from documents.parts import replaced
 from documents.places import MEASURED
@@ -95,6 +95,8 @@ def table(figures: Figures) -> str:
     taken = f"{about['time']}, {about['processors']}, PySpark {about['pyspark']}, commit {about['commit']}; rounds: {rounds}"
     taken += f"; load before: {about['load_before']}" if "load_before" in about else ""
     head = [*_SETTING, *(f"{name} ms" for name in _COLUMNS), "p99 x stock's", "p99 x Flink's", "standstill ms", "checkpoints", "kept up"]
+    if others := [share for case in cases for share in figures.values(case, OTHERS)]:
+        taken += f"; others had at most {max(others):.0f} % of the processors"
     experiment, partitions = _setting_of(figures)
     lines = [f"**{experiment.removeprefix(f'{EXPERIMENT}, ').capitalize()}, {partitions} partitions** ({taken})", ""]
     lines += _rows(head, [_latencies(figures, case) for case in cases])

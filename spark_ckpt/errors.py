@@ -17,7 +17,9 @@ def without_way_out(message: str) -> str:
 
 _SCHEME = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*://")
 _QUERY = re.compile(r"^([\s\[(<'\"]*(?!file:)[A-Za-z][A-Za-z0-9+.-]*:[^?]*)\?.+", re.DOTALL | re.IGNORECASE)
-_AUTHORITY = re.compile(r"([\s\[(<'\"]*(?!file:)(?:[A-Za-z][A-Za-z0-9+.-]*:/+|s3[an]?:))([^/]*:(?![0-9]{1,5}(?:/|$))[^/]*)", re.IGNORECASE)
+_AUTHORITY = re.compile(
+    r"([\s\[(<'\"]*(?!file:)(?:[A-Za-z][A-Za-z0-9+.-]*:/+|s3[an]?:))([^/]*:(?![0-9]{1,5}[\])>'\"]*(?:/|$))[^/]*)", re.IGNORECASE
+)
 
 
 def without_password(text: str) -> str:

@@ -46,8 +46,8 @@ class RestoreRoom:
             self._taken += length
 
     def take_ahead(self, length: int, go_on: Callable[[], None]) -> bool:
-        """For what no task has asked for; `length` is `limit_ahead` at most. False: `go_on` waits now, and is called when there may be room;
-        it asks again then, or leaves."""
+        """For what no task has asked for; `length` is `limit_ahead` at most. False: `go_on` waits now, and is called when there may be
+        room; it asks again then, or leaves."""
         with self._lock:
             is_first = next(iter(self._waiting), go_on) == go_on
             if not is_first or self._taken + length > self.limit_ahead:
@@ -86,12 +86,14 @@ class RestoreRoom:
 
     def tell(self) -> None:
         """There may be room: who waits for it goes on. Of several each takes one range in turn, until the first has not enough."""
-        if self._first() is not None:
-            self.make_way(self.limit)
+        asked_others = False
         while (first := self._first()) is not None:
             first()
             if self._first() == first:
-                return
+                if asked_others:
+                    return
+                asked_others = True
+                self.make_way(self.limit)
 
     def _first(self) -> Callable[[], None] | None:
         with self._lock:

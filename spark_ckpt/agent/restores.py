@@ -25,8 +25,8 @@ from spark_ckpt.stored.ranges import NEAR_BYTES, PIECE_BYTES, copy_part, near, s
 
 READ_AHEAD_AT_ONCE = 8
 IDLE_S = 60.0
-"""Longer than a start plans before its first task asks, and than tasks take that have all begun at once: to give way too early costs a second
-read."""
+"""Longer than most starts take until their first task asks, and than most tasks take that have begun at once: to give way too early costs
+a second read."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,7 @@ class Restore:
         self._lock = threading.Lock()
         self._closed = False
         self._on_the_way: set[Reading] = set()
+        self._read_spans: set[Span] = set()
         ordered = sorted(snapshots.values(), key=lambda s: (s.store.partition, s.store.operator, s.store.store))
         needed = [handle for snapshot in ordered for handle in snapshot.handles if not is_here(snapshot.store, handle)]
         self._spans = _spans(needed, reach)
@@ -95,6 +96,7 @@ class Restore:
         self._clock = clock
         self._asking = 0
         self._asked_at = clock()
+        self._patience_s = IDLE_S
         room.hold(self._give_way)
 
     def bring(self, wanted: Sequence[tuple[Handle, Path]]) -> list[tuple[Handle, Path]]:
@@ -118,8 +120,10 @@ class Restore:
                 if span is None or not self._take(span, mine[span] or span.reading, handle, target):
                     left.append((handle, target))
             except StorageError:
-                if span is not None and mine[span] is not None and not self._closed:
-                    raise
+                if span is not None:
+                    if mine[span] is not None and not self._closed:
+                        raise
+                    self._taken(span)
                 left.append((handle, target))
         return left
 
@@ -133,9 +137,8 @@ class Restore:
         with self._lock:
             self._closed = True
             self._ahead, self._next = iter(()), None
-            spans = [span for spans in self._spans.values() for span in spans]
             self._spans = {}
-            for span in spans:
+            for span in list(self._read_spans):
                 self._give_up(span)
         self._room.release(self._give_way)
         self.go_on()
@@ -151,15 +154,22 @@ class Restore:
                 self._asking -= 1
                 self._asked_at = self._clock()
 
+    def _is_idle(self) -> bool:
+        """Under the lock."""
+        return not self._asking and self._clock() >= self._asked_at + self._patience_s
+
     def _give_way(self) -> None:
-        """What lies here is read a second time if it is asked for after all."""
+        """To who needs the room. What is asked for after all is read a second time: then, for a task, and given up less soon."""
         with self._lock:
-            if self._asking or self._clock() < self._asked_at + IDLE_S:
+            if not self._is_idle():
                 return
-            for spans in self._spans.values():
-                for span in spans:
-                    if span.reading not in self._on_the_way:
-                        self._give_up(span)
+            self._ahead, self._next = iter(()), None
+            self._room.leave(self._read_ahead)
+            given_up = [span for span in self._read_spans if span.reading not in self._on_the_way]
+            for span in given_up:
+                self._give_up(span)
+            if given_up:
+                self._patience_s *= 2
 
     def _span(self, handle: Handle) -> Span | None:
         with self._lock:
@@ -191,6 +201,8 @@ class Restore:
                     continue
                 if not self._room.take_ahead(span.length, self._read_ahead):
                     self._next = span
+                    if self._is_idle():
+                        self._room.leave(self._read_ahead)
                     return None
                 return span, self._new_reading(span)
             self._room.leave(self._read_ahead)
@@ -198,10 +210,12 @@ class Restore:
 
     def _begin(self, span: Span) -> Reading | None:
         """For a task; unless it has begun, or there is no room to keep it. Raises like `Reading.begin`."""
-        if not span.single:
+        with self._lock:
+            is_to_be_kept = self._is_to_be_read(span) and not span.single
+        if is_to_be_kept:
             self._room.make_way(span.length)
         with self._lock:
-            if self._closed or span.reading is not None or span.waiting <= 0:
+            if not self._is_to_be_read(span):
                 return None
             if span.single:
                 self._room.take_at_once(span.length)
@@ -212,10 +226,15 @@ class Restore:
         self._read(span, reading)
         return reading
 
+    def _is_to_be_read(self, span: Span) -> bool:
+        """Under the lock."""
+        return not self._closed and span.reading is None and span.waiting > 0
+
     def _new_reading(self, span: Span) -> Reading:
         """Under the lock."""
         reading = span.reading = self._reader.reading(self._storage, span.name, span.offset, span.length)
         self._on_the_way.add(reading)
+        self._read_spans.add(span)
         return reading
 
     def _read(self, span: Span, reading: Reading) -> None:
@@ -253,8 +272,8 @@ class Restore:
         try:
             checksum = reading.wait()
         except (DamagedError, ObjectMissingError):
-            if span.single:
-                self._taken(span)
+            with self._lock:
+                span.waiting = 0  # each reads what it needs for itself: that may be intact
             return False
         try:
             if span.single:
@@ -266,7 +285,7 @@ class Restore:
         except (DamagedError, FileNotFoundError):
             target.unlink(missing_ok=True)
             return False
-        finally:  # nothing more of the range is needed for this file: it is there, or will be read by itself
+        finally:  # also where the disk is full: then less lies on it, and who tries again may have to read for itself
             self._taken(span)
 
     def _taken(self, span: Span) -> None:
@@ -285,6 +304,7 @@ class Restore:
     def _forget(self, span: Span) -> None:
         """Under the lock."""
         reading, span.reading = span.reading, None
+        self._read_spans.discard(span)
         if reading is not None and reading not in self._on_the_way:
             self._room.give_back(span.length)
 

@@ -9,7 +9,7 @@ from spark_ckpt.errors import printable, without_password
 _MOST = 200
 _SCHEME = "[A-Za-z][A-Za-z0-9+.-]*"
 _URL = re.compile(
-    rf"(?<![A-Za-z0-9+.-])[0-9+.-]*(?={_SCHEME}://)|(?<![^\s'\"(=])-{{0,2}}(?=(?!file:){_SCHEME}:/|s3[an]?:)",
+    rf"(?<![A-Za-z0-9+.-])[0-9+.-]*(?={_SCHEME}://)|(?<![^\s'\"(\[<=])-{{0,2}}(?=(?!file:){_SCHEME}:(?:/|[^\s?]{{0,200}}\?)|s3[an]?:)",
     re.IGNORECASE,
 )
 """What stands before one. Without its slashes it counts as one where a word begins, behind the hyphens of an option too."""

@@ -3,38 +3,25 @@ it is given back."""
 
 from __future__ import annotations
 
-import gc
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from weakref import ref
-from zlib import crc32
 
 import pytest
 
 from spark_ckpt.agent.reads import Reader, Reading
 from spark_ckpt.agent.restore_room import RestoreRoom
-from spark_ckpt.agent.restores import ALONE as ALONE_REACH
-from spark_ckpt.agent.restores import IDLE_S, ONE_OF_MANY, Reach, Restore
-from spark_ckpt.agent.staging import Staging
+from spark_ckpt.agent.restores import ONE_OF_MANY
 from spark_ckpt.errors import StorageError
 from testbed.faulty import Fault, Moment
+from tests.drivers.agent_restores import landed, restore_of, segment_bytes, wanted_by, worlds
 from tests.drivers.agent_starts import ALONE, ONE_OF_TWO, Counting, World, ahead, kept, settled
 from tests.drivers.agent_stores import LocalAgent
-
-
-def worlds(tmp_path: Path, *names: str) -> list[World]:
-    """Streams of one agent, each with four segments of about the same size."""
-    return [World(tmp_path, partitions=4, epochs=4, payload=1000, name=name) for name in names]
-
-
-def segment_bytes(world: World) -> list[int]:
-    return [sum(h.length for h in world.handles if h.object == segment) for segment in sorted(world.segments)]
 
 
 def one_agent(streams: list[World], storages: list[Counting], executor: str, room: int) -> LocalAgent:
@@ -146,24 +133,6 @@ class Waiter:
             self._room.leave(self.go_on)
 
 
-@contextmanager
-def restore_of(
-    world: World,
-    storage: Counting,
-    room: RestoreRoom,
-    reads: type[Reader] = Reader,
-    pools: type[ThreadPoolExecutor] = ThreadPoolExecutor,
-    reach: Reach = ALONE_REACH,
-    clock: Callable[[], float] = lambda: 0,
-) -> Iterator[Restore]:
-    folder = world.spools / f"alone-{world.name}"
-    folder.mkdir()
-    staging, pool = Staging(folder), pools(4)
-    yield Restore(storage, {s.store: s for s in world.snapshots}, reads(staging, pool), reach, room, clock=clock)
-    pool.shutdown()
-    staging.close()
-
-
 def test_room_of_what_is_still_on_its_way_is_given_back_when_it_has_come(tmp_path: Path) -> None:
     """Until then it may lie on the disk."""
     (world,) = worlds(tmp_path, "a")
@@ -248,7 +217,8 @@ def test_what_is_larger_than_half_of_the_room_is_not_waited_for(tmp_path: Path, 
         for handle in world.snapshots[0].handles:
             left = restore.bring([(handle, tmp_path / handle.name)])
             assert left == ([] if read else [(handle, tmp_path / handle.name)])
-            restore.bring([(h, tmp_path / f"{n}-{h.name}") for n, h in enumerate(world.handles) if h.object == handle.object and h != handle])
+            others = [h for h in world.handles if h.object == handle.object and h != handle]
+            restore.bring([(h, tmp_path / f"{n}-{h.name}") for n, h in enumerate(others)])
     assert len(storage.ranges) == read
     assert room.taken == 0
 
@@ -371,109 +341,6 @@ def test_a_read_for_which_no_thread_can_be_started_ends_once(tmp_path: Path, run
     assert room.taken == 0
 
 
-def wanted_by(world: World, partition: int, folder: Path) -> list[tuple[Any, Path]]:
-    folder.mkdir(exist_ok=True)
-    return [(handle, folder / f"{world.name}-{partition}-{n}") for n, handle in enumerate(world.snapshots[partition].handles)]
-
-
-def intact(wanted: list[tuple[Any, Path]]) -> bool:
-    return all(crc32(target.read_bytes()) == handle.checksum for handle, target in wanted)
-
-
-@pytest.mark.parametrize("idle_s", [IDLE_S, IDLE_S - 1])
-def test_what_nobody_has_asked_for_gives_way_to_a_task_and_is_read_again(tmp_path: Path, idle_s: float) -> None:
-    a, b = worlds(tmp_path, "a", "b")
-    now, room = [100.0], RestoreRoom(max(sum(segment_bytes(world)) for world in (a, b)))
-    idle, other = Counting(a.storage), Counting(b.storage)
-    with (
-        restore_of(a, idle, room, reach=ONE_OF_MANY, clock=lambda: now[0]) as first,
-        restore_of(b, other, room, reach=ONE_OF_MANY, clock=lambda: now[0]) as second,
-    ):
-        assert first.bring(wanted_by(a, 0, tmp_path / "to")) == []
-        now[0] += idle_s
-        wanted = wanted_by(b, 0, tmp_path / "to")
-        assert second.bring(wanted) == ([] if idle_s >= IDLE_S else wanted)
-        if idle_s < IDLE_S:
-            return
-        assert room.taken == sum(segment_bytes(b))
-        second.close()
-        later = wanted_by(a, 1, tmp_path / "to")
-        assert first.bring(later) == []
-        assert intact(wanted)
-        assert intact(later)
-        first.close()
-    assert (len(idle.ranges), len(other.ranges), room.taken) == (8, 4, 0)
-
-
-def test_who_waits_to_read_ahead_gets_the_room_of_one_that_nobody_has_asked_for(tmp_path: Path) -> None:
-    a, b = worlds(tmp_path, "a", "b")
-    now, room = [100.0], RestoreRoom(2 * max(sum(segment_bytes(world)) for world in (a, b)))
-    idle, other = Counting(a.storage), Counting(b.storage)
-    with restore_of(a, idle, room, clock=lambda: now[0]) as first, restore_of(b, other, room, clock=lambda: now[0]) as second:
-        first.go_on()
-        settled(idle, 4)
-        second.go_on()
-        settled(other, 0)
-        now[0] += IDLE_S
-        second.go_on()
-        settled(other, 4)
-        assert room.taken == sum(segment_bytes(b))
-
-
-def test_who_has_a_task_that_waits_does_not_give_way(tmp_path: Path) -> None:
-    """However long its storage takes."""
-    a, b = worlds(tmp_path, "a", "b")
-    now, room = [100.0], RestoreRoom(sum(segment_bytes(a)))
-    slow, begun, goes_on = Counting(a.storage), threading.Event(), threading.Event()
-
-    def hold() -> None:
-        begun.set()
-        goes_on.wait(30)
-
-    slow.inject(Fault(Moment.DELAY, f"*{sorted(a.segments)[-1].rpartition('/')[2]}", frozenset({"get"}), times=1, pause=hold))
-    with (
-        restore_of(a, slow, room, reach=ONE_OF_MANY, clock=lambda: now[0]) as first,
-        restore_of(b, Counting(b.storage), room, reach=ONE_OF_MANY, clock=lambda: now[0]) as second,
-        ThreadPoolExecutor(1) as task,
-    ):
-        asked = task.submit(first.bring, wanted_by(a, 0, tmp_path / "to"))
-        assert begun.wait(30)
-        now[0] += 2 * IDLE_S
-        wanted = wanted_by(b, 0, tmp_path / "to")
-        assert second.bring(wanted) == wanted
-        assert room.taken == sum(segment_bytes(a))
-        goes_on.set()
-        assert asked.result(30) == []
-        assert first.bring(wanted_by(a, 1, tmp_path / "to")) == []
-    assert slow.twice == 0
-
-
-def test_each_task_that_asks_keeps_what_its_stream_has(tmp_path: Path) -> None:
-    (world,) = worlds(tmp_path, "a")
-    now, storage, room = [100.0], Counting(world.storage), RestoreRoom(sum(segment_bytes(world)))
-    with restore_of(world, storage, room, reach=ONE_OF_MANY, clock=lambda: now[0]) as restore:
-        for partition in range(4):
-            assert restore.bring(wanted_by(world, partition, tmp_path / "to")) == []
-            now[0] += IDLE_S - 1
-            room.make_way(room.limit + 1)
-    assert storage.twice == 0
-
-
-def test_what_is_still_on_its_way_does_not_give_way(tmp_path: Path) -> None:
-    """There would be no room before it has come."""
-    (world,) = worlds(tmp_path, "a")
-    now, storage, room = [100.0], Counting(world.storage), RestoreRoom(1 << 20)
-    goes_on = threading.Event()
-    storage.inject(Fault(Moment.DELAY, operations=frozenset({"get"}), times=None, pause=lambda: goes_on.wait(30)))
-    with restore_of(world, storage, room, clock=lambda: now[0]) as restore:
-        restore.go_on()
-        now[0] += IDLE_S
-        room.make_way(room.limit + 1)
-        goes_on.set()
-        assert restore.bring(wanted_by(world, 0, tmp_path / "to")) == []
-    assert storage.twice == 0
-
-
 def test_one_damaged_file_does_not_keep_the_room_of_its_range(tmp_path: Path) -> None:
     (world,) = worlds(tmp_path, "a")
     damaged = world.snapshots[2]
@@ -482,18 +349,48 @@ def test_one_damaged_file_does_not_keep_the_room_of_its_range(tmp_path: Path) ->
     storage, room = Counting(world.storage), RestoreRoom(1 << 20)
     with restore_of(world, storage, room) as restore:
         left = [handle for p in range(4) for handle, _ in restore.bring(wanted_by(world, p, tmp_path / "to"))]
+        landed(restore)
         assert (left, room.taken) == ([bad], 0)
     assert storage.twice == 0
 
 
-def test_a_start_that_is_over_is_not_kept(tmp_path: Path) -> None:
-    """The room lives as long as the agent."""
+def test_a_range_that_arrives_damaged_twice_is_left_to_who_needs_a_part_of_it(tmp_path: Path) -> None:
+    """It may be that of another one that is damaged."""
     (world,) = worlds(tmp_path, "a")
-    room = RestoreRoom(1 << 20)
-    with restore_of(world, Counting(world.storage), room) as restore:
-        over = ref(restore)
-        restore.close()
-        del restore
-    gc.collect()
-    assert over() is None
-    room.make_way(room.limit + 1)
+    storage, room = Counting(world.storage), RestoreRoom(1 << 20)
+    cut = sorted(world.segments)[1]
+    storage.inject(Fault(Moment.TRUNCATE, f"*{cut.rpartition('/')[2]}", frozenset({"get"}), times=None))
+    with restore_of(world, storage, room, reach=ONE_OF_MANY) as restore:
+        left = [handle.object for p in range(4) for handle, _ in restore.bring(wanted_by(world, p, tmp_path / "to"))]
+        landed(restore)
+        assert (left, room.taken) == ([cut] * 4, 0)
+    assert len(storage.ranges) == 3 + 2
+
+
+def test_whoever_else_waited_for_a_read_that_failed_reads_for_itself_and_is_not_waited_for(tmp_path: Path) -> None:
+    (world,) = worlds(tmp_path, "a")
+    storage, room, begun, fails = Counting(world.storage), RestoreRoom(1 << 20), threading.Event(), threading.Event()
+
+    def fail() -> None:
+        begun.set()
+        fails.wait(30)
+        raise StorageError("injected")
+
+    handles = [[(h, t) for h, t in wanted_by(world, p, tmp_path / "to") if h.object == min(world.segments)] for p in range(4)]
+    storage.inject(Fault(Moment.DELAY, operations=frozenset({"get"}), times=1, pause=fail))
+    with restore_of(world, storage, room, reach=ONE_OF_MANY) as restore, ThreadPoolExecutor(2) as tasks:
+        first = tasks.submit(restore.bring, handles[0])
+        assert begun.wait(30)
+        second = tasks.submit(restore.bring, handles[1])
+        deadline = time.monotonic() + 30
+        while restore._asking < 2 and time.monotonic() < deadline:
+            time.sleep(0.005)
+        time.sleep(0.05)
+        fails.set()
+        with pytest.raises(StorageError, match="injected"):
+            first.result(30)
+        assert second.result(30) == handles[1]
+        for again in (0, 2, 3):
+            assert restore.bring(handles[again]) == []
+        landed(restore)
+        assert room.taken == 0

@@ -184,6 +184,9 @@ def test_several_rounds_have_a_median_and_what_it_lies_between() -> None:
     assert "rounds: 3" in told
     assert told.splitlines()[-1].split(" | ")[4] == "20 (10 to 30)"
     assert told.startswith("**Batches of 5 s, 20 partitions** (")
+    assert "others" not in told
+    figures.add(case, OTHERS, [1, 7.4, 3])
+    assert "; others had at most 7 % of the processors)" in realtime_costs.table(figures)
 
 
 @pytest.mark.parametrize(

@@ -272,6 +272,8 @@ def test_credentials_in_the_storage_are_refused_and_not_shown(url: str) -> None:
         ("(az:/c?sig=hush)", "(az:/c?…"),
         ("hdfs://namenode:9000/x:y", "hdfs://namenode:9000/x:y"),
         ("http://minio:9000", "http://minio:9000"),
+        ("'http://minio:9000'", "'http://minio:9000'"),
+        ("[hdfs://namenode:9000]", "[hdfs://namenode:9000]"),
         ("file:///2026-01-01T10:b/x", "file:///2026-01-01T10:b/x"),
         ("/data/orders", "/data/orders"),
         ("x" * 201, "x" * 200 + "…"),

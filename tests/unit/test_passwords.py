@@ -17,6 +17,10 @@ from spark_ckpt.conf.passwords import without_urls_passwords
         "--az:/c/p?sig=SECRET",
         "--S3A:KEY:SECRET",
         "s3n:KEY:SECRET",
+        "[s3:KEY:SECRET]",
+        "<s3:KEY:SECRET>",
+        "[az:/c?sig=SECRET]",
+        "az:c?sig=SECRET",
         "--storage=s3:/KEY:SECRET",
         "x=KEY:SECRET@b",
         "'KEY:SEC(RET@b'",
@@ -54,7 +58,7 @@ def test_what_is_none_is_shown(typed: str) -> None:
     assert without_urls_passwords(f"Path {typed} does not exist") == f"Path {typed} does not exist"
 
 
-@pytest.mark.parametrize("unit", ["=a:", "spark.a-b=x:y,", "2026-11-27T10:00:00,", "a", "'a:", "1.", "-", "@", "a:/"])
+@pytest.mark.parametrize("unit", ["=a:", "spark.a-b=x:y,", "2026-11-27T10:00:00,", "a", "'a:", "1.", "-", "@", "a:/", "[az:", "az:c "])
 @pytest.mark.parametrize("end", ["", "@", " @"])
 def test_an_argument_as_long_as_a_system_takes_is_read_once(unit: str, end: str) -> None:
     """A search that begins anew at each letter takes hours, and the test's time is over."""

@@ -55,7 +55,7 @@ class StateQuestions:
         if name not in self.gone:
             self.gone.add(name)
             self._taking_part.pop(name, None)
-            self._process.give(ev.ExecutorLost(name), self._process.coordinator)
+            self._process.give(ev.ExecutorsLost(frozenset({name})), self._process.coordinator)
 
     def ask(self, uid: str, epoch: int) -> Answer | None:
         question = self._questions.get(uid)
@@ -90,7 +90,7 @@ class StateQuestions:
     def events_to_repeat(self) -> list[ev.Event]:
         """To a coordinator that takes another one's place."""
         asked = [self._asked_of_coordinator(uid, question.epoch) for uid, question in self._questions.items() if question.answer is None]
-        return [*asked, *(ev.ExecutorLost(name) for name in sorted(self.gone))]
+        return [*asked, *([ev.ExecutorsLost(frozenset(self.gone))] if self.gone else [])]
 
     def _asked_of_coordinator(self, uid: str, epoch: int) -> ev.StateWanted:
         return ev.StateWanted(uid, epoch, frozenset(self._taking_part))

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from sys import intern
 from typing import Any
 
 LARGEST_NUMBER = 2**53
@@ -78,12 +77,13 @@ class Handle:
         return [self.kind._value_, self.name, self.object, self.offset, self.length, self.checksum]
 
     @staticmethod
-    def from_json(row: list[Any], known: Handle | None = None) -> Handle:
-        """`known`: what it may be; if so, it is not made anew."""
+    def from_json(row: list[Any], known: Handle | None = None, objects: dict[str, str] | None = None) -> Handle:
+        """`known`: what it may be; if so, it is not made anew. `objects`: names that handles share; a new one joins them."""
         if known is not None and known.to_json() == row:
             return known
         kind, name, obj, offset, length, checksum = row
-        return Handle(HandleKind(kind), str(name), intern(obj), int(offset), int(length), int(checksum))
+        shared = str(obj) if objects is None else objects.setdefault(str(obj), str(obj))
+        return Handle(HandleKind(kind), str(name), shared, int(offset), int(length), int(checksum))
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,16 +165,16 @@ class Ack:
         }
 
     @staticmethod
-    def from_json(doc: Mapping[str, Any], before: Snapshot | None = None) -> Ack:
-        """`before`: an older snapshot of this store, with which this one may share files. Raises ValueError, TypeError, KeyError or
-        OverflowError for what is none."""
+    def from_json(doc: Mapping[str, Any], before: Snapshot | None = None, objects: dict[str, str] | None = None) -> Ack:
+        """`before`: an older snapshot of this store, with which this one may share files. `objects`: of `Handle.from_json`. Raises
+        ValueError, TypeError, KeyError or OverflowError for what is none."""
         keys = doc.get("num_keys")
         known = {h.name: h for h in before.handles} if before else {}
         snapshot = Snapshot(
             before.store if before else StoreId(int(doc["op"]), int(doc["part"]), str(doc["store"])),
             int(doc["version"]),
             str(doc["uid"]),
-            tuple([Handle.from_json(row, known.get(row[1])) for row in doc["handles"]]),
+            tuple([Handle.from_json(row, known.get(row[1]), objects) for row in doc["handles"]]),
             None if keys is None else int(keys),
         )
         return Ack(

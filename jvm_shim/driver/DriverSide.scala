@@ -57,7 +57,7 @@ object DriverSide extends Logging {
         if (coordinator != null) CheckpointFeed.coordinatorReplaced(context)
         streams.values().asScala.foreach(_.retell(tell))
         // Else it would wait for the snapshots of executors that were lost before its time.
-        gone.asScala.foreach(executor => tell(executorLostLine(executor)))
+        if (!gone.isEmpty) tell(executorsLostLine(gone.asScala.toSeq))
       })
     try {
       val answer = child.start()
@@ -193,7 +193,7 @@ object DriverSide extends Logging {
   def executorLost(executor: String): Unit = if (executor != SparkContext.DRIVER_IDENTIFIER && gone.add(executor)) {
     StorageCounters.executorLost(executor)
     streams.values().asScala.foreach(_.stateQuestions.lost(executor))
-    tell(executorLostLine(executor))
+    tell(executorsLostLine(Seq(executor)))
   }
 
   // The event that Spark has lost an executor may be dropped from a listener's queue.
@@ -205,7 +205,7 @@ object DriverSide extends Logging {
     }
   }
 
-  private def executorLostLine(executor: String): ObjectNode = Json.obj("type" -> "executor_lost", "executor" -> executor)
+  private def executorsLostLine(executors: Seq[String]): ObjectNode = Json.obj("type" -> "executors_lost", "executors" -> executors)
 
   /** A message of an executor's agent; the answer goes back to it. */
   def receive(line: String): AnyRef = {

@@ -257,7 +257,18 @@ final class DriverStream(
     current = None
     stateQuestions.clear()
     try ask(Json.obj("type" -> "stop", "root" -> root, "run_id" -> runId, "failed" -> failed, "by_person" -> byPerson))
-    finally transfer.remove()
+    finally {
+      transfer.remove()
+      // A stream stays known when its query has ended for good; what that was made of does not.
+      interrupt = () => ()
+      hooks = QueryHooks.none
+      synchronized {
+        acks.clearAndShrink()
+        Seq(commits, reads, changed, unplanned).foreach(_.clear())
+        completed = None
+        sealedHooks = None
+      }
+    }
   }
 
   /** A one-way message of the coordinator. */

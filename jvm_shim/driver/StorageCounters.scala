@@ -2,6 +2,7 @@ package org.apache.spark.ckpt
 
 import java.util.concurrent.ConcurrentHashMap
 
+import scala.collection.mutable
 import scala.jdk.CollectionConverters._
 
 import com.fasterxml.jackson.databind.JsonNode
@@ -15,6 +16,10 @@ final case class StorageCounters(
   def +(o: StorageCounters): StorageCounters = StorageCounters(
     requests + o.requests, retries + o.retries, bytesRead + o.bytesRead, bytesWritten + o.bytesWritten, queuedSnapshots + o.queuedSnapshots,
     queuedBytes + o.queuedBytes, restore + o.restore)
+
+  /** Without what was counted of one that is over. */
+  def -(o: StorageCounters): StorageCounters = copy(
+    requests - o.requests, retries - o.retries, bytesRead - o.bytesRead, bytesWritten - o.bytesWritten)
 }
 
 /** How much of the state that a start needs is in place, as far as executors know what they need. */
@@ -26,28 +31,57 @@ final case class RestoreProgress(snapshots: Long = 0, ofSnapshots: Long = 0, byt
 }
 
 object StorageCounters {
-  // (stream, process) -> its latest report. A process counts from its own beginning; one that died is counted as it was last seen.
-  private val reports = new ConcurrentHashMap[(String, String), StorageCounters]()
+  private val OverKept = 64
 
-  def clear(): Unit = reports.clear()
+  /** Of one stream. A process counts from its own beginning; one that is over is counted as it was last seen. */
+  private final class Reports {
+    private val live = mutable.HashMap.empty[String, StorageCounters]
+    private var former = StorageCounters()
+    // The newest of those that are over: they may still say something on their way out.
+    private val over = mutable.LinkedHashMap.empty[String, StorageCounters]
+
+    def knows(process: String): Boolean = synchronized(live.contains(process) || over.contains(process))
+
+    def take(process: String, report: StorageCounters): Unit = synchronized {
+      if (over.contains(process)) end(process, report) else live.put(process, report)
+    }
+
+    def end(those: String => Boolean): Unit = synchronized {
+      live.keys.filter(those).toSeq.foreach(process => live.remove(process).foreach(end(process, _)))
+    }
+
+    // What it had in its queue is another one's now, or gone.
+    private def end(process: String, report: StorageCounters): Unit = {
+      val last = report.copy(queuedSnapshots = 0, queuedBytes = 0, restore = RestoreProgress())
+      former = former + last - over.put(process, last).getOrElse(StorageCounters())
+      while (over.size > OverKept) over.remove(over.head._1)
+    }
+
+    def sum: StorageCounters = synchronized(live.valuesIterator.foldLeft(former)(_ + _))
+  }
+
+  private val streams = new ConcurrentHashMap[String, Reports]()
+
+  def clear(): Unit = streams.clear()
 
   /** A line of a coordinator or agent that has a field `storage` (docs/pipes.md). */
   def take(root: String, message: JsonNode): Unit = Option(message.get("storage")).foreach { s =>
     def number(name: String): Long = s.optLong(name).getOrElse(0L)
     val process = s.str("process")
-    // One that has replaced another of the same executor: what that one had in its queue is in this one's, or gone.
-    if (process.startsWith("agent ") && !reports.containsKey((root, process))) emptyQueues(process.split(' ')(1), besides = process)
-    reports.put((root, process), StorageCounters(
+    val reports = streams.computeIfAbsent(root, _ => new Reports)
+    if (!reports.knows(process)) {
+      // It takes another one's place: an agent that of its executor, in all streams; a coordinator's is of one start of the stream.
+      if (process.startsWith("agent ")) agentsOver(process.split(' ')(1), besides = process) else reports.end(!_.startsWith("agent "))
+    }
+    reports.take(process, StorageCounters(
       number("requests"), number("retries"), number("bytes_in"), number("bytes_out"), number("queued_snapshots"), number("queued_bytes"),
       RestoreProgress(number("restored_snapshots"), number("restore_snapshots"), number("restored_bytes"), number("restore_bytes"))))
   }
 
-  def executorLost(executor: String): Unit = emptyQueues(executor, besides = "")
+  def executorLost(executor: String): Unit = agentsOver(executor, besides = "")
 
-  private def emptyQueues(executor: String, besides: String): Unit = reports.replaceAll { (key, last) =>
-    if (key._2.startsWith(s"agent $executor ") && key._2 != besides) last.copy(queuedSnapshots = 0, queuedBytes = 0, restore = RestoreProgress()) else last
-  }
+  private def agentsOver(executor: String, besides: String): Unit =
+    streams.values().asScala.foreach(_.end(process => process.startsWith(s"agent $executor ") && process != besides))
 
-  def of(root: String): StorageCounters =
-    reports.asScala.iterator.filter(_._1._1 == root).map(_._2).foldLeft(StorageCounters())(_ + _)
+  def of(root: String): StorageCounters = Option(streams.get(root)).fold(StorageCounters())(_.sum)
 }

@@ -153,7 +153,7 @@ object ExecutorSide extends Logging {
     // Spark closes a store that has moved away long after another one was opened here in its place.
     open.merge(dir, Opened(query, 1), (before, now) => Opened(now.query, before.times + 1))
     if (!dir.isDirectory) {
-      folders.synchronized(onDisk(Files.createDirectories(dir.toPath, OwnerOnly.folders(dir.toPath): _*)))
+      opening(dir)(folders.synchronized(onDisk(Files.createDirectories(dir.toPath, OwnerOnly.folders(dir.toPath): _*))))
       val runs = Option(streamFolder(barrier.stream, barrier.run).getParentFile.listFiles()).toSeq.flatten
       // The last run may still be shutting down.
       val old = runs.filter(_.getName < f"run-${barrier.run - 1}%08d")
@@ -162,6 +162,15 @@ object ExecutorSide extends Logging {
     }
     dir
   }
+
+  /** Opens a store there, which has been counted; one that fails to open is never closed. */
+  def opening[T](folder: File)(opens: => T): T =
+    try opens
+    catch {
+      case e: Throwable =>
+        closed(folder)
+        throw e
+    }
 
   /** A store has been closed: nothing reads or writes its folder any more. */
   def closed(folder: File): Unit = {

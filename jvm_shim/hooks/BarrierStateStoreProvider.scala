@@ -26,7 +26,7 @@ class BarrierStateStoreProvider extends HookedProvider {
     ExecutorSide.barrier(root).map { barrier =>
       val store = StoreFolder(root, id.operatorId, id.partitionId, id.storeName,
         ExecutorSide.folder(barrier, parts.hadoopConf.get(StreamExecution.RUN_ID_KEY, ""), id.operatorId, id.partitionId, id.storeName))
-      new BarrierRocksDB(store, parts.copy(conf = SnapshotSpread(SpoolVersions(parts.conf), id.partitionId)))
+      ExecutorSide.opening(store.dir)(new BarrierRocksDB(store, parts.copy(conf = SnapshotSpread(SpoolVersions(parts.conf), id.partitionId))))
     }
   }
 }

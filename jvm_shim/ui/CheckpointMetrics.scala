@@ -16,7 +16,8 @@ class CheckpointMetrics(sc: SparkContext, model: CheckpointModel) {
   def noticed(event: CheckpointEvent): Unit = event match {
     case e: CheckpointRunStarted =>
       val system = SparkEnv.get.metricsSystem
-      registered.remove(e.root).foreach(system.removeSource)
+      // Also those of queries that have ended so long ago that nothing is known of them any more.
+      (e.root +: registered.keys.filter(model.view(_).isEmpty).toSeq).foreach(registered.remove(_).foreach(system.removeSource))
       val source = new QuerySource(e, model)
       registered.put(e.root, source)
       system.registerSource(source)

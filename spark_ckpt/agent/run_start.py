@@ -53,6 +53,12 @@ class RunStart:
             if run == self._run:
                 self._awaited.pop(store, None)
 
+    def failed(self, run: int, store: StoreId) -> None:
+        """Its files could not be fetched: the task may be tried again on another executor."""
+        with self._lock:
+            if run == self._run and not (self.reach.ahead and self._restore is not None) and (load := self._awaited.pop(store, None)):
+                self._needed -= load
+
     def report(self) -> dict[str, int]:
         """How far it has come (docs/pipes.md, `storage`)."""
         with self._lock:

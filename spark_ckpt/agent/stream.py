@@ -219,7 +219,11 @@ class AgentStream:
         self, fetcher: Fetcher, to: FetchRequest, found: Snapshot, checkpoint: str, borrowed: bool = False, restore: Restore | None = None
     ) -> Fetched:
         self._start.asked(to.run, found)
-        fetched = fetcher.fetch(self.storage, found.handles, to.folder, checkpoint, restore)
+        try:
+            fetched = fetcher.fetch(self.storage, found.handles, to.folder, checkpoint, restore)
+        except CheckpointError:
+            self._start.failed(to.run, found.store)
+            raise
         self._start.loaded(to.run, found.store)
         self._history.add(Version(found.store, Chain.of(found), borrowed=borrowed))
         return fetched

@@ -86,7 +86,7 @@ class Coordinator:
             "acks": self._acks,
             "holding": self._holding,
             "want": self._want,
-            "executor_lost": self._executor_lost,
+            "executors_lost": self._executors_lost,
             "damaged": self._damaged,
             "stop": self._stop,
         }
@@ -203,7 +203,10 @@ class Coordinator:
                 self._leave_actions(root, actions)
             answer()
 
-        self._pools.foreground.submit(look)
+        if worker is None:
+            self._pools.foreground.submit(look)
+        else:
+            worker.look(look)
         return future
 
     def _start(self, message: Message) -> Reply:
@@ -324,9 +327,10 @@ class Coordinator:
             worker.tell(ev.StateWanted(uid, int(message["version"]) - 1, executors))
         return None
 
-    def _executor_lost(self, message: Message) -> Reply:
+    def _executors_lost(self, message: Message) -> Reply:
+        event = ev.ExecutorsLost(frozenset(str(executor) for executor in message["executors"]))
         for worker in self._workers.values():
-            worker.tell(ev.ExecutorLost(str(message["executor"])))
+            worker.tell(event)
         return None
 
     def _damaged(self, message: Message) -> Reply:

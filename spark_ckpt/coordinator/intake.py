@@ -7,7 +7,6 @@ from base64 import b64decode
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from operator import attrgetter
-from sys import intern
 from typing import Annotated, Any
 
 from spark_ckpt.model import LARGEST_NUMBER, Ack, Decline, Handle, HandleKind, Snapshot, StoreId
@@ -17,6 +16,9 @@ from spark_ckpt.protocol import events as ev
 ACKS = b'{"type":"acks",'
 """How a line of them begins."""
 
+SHARED_NAMES = 1_000
+"""How many names of objects are known at most before a message. Not `sys.intern`: in CPython 3.12.0 to 3.12.6 what is interned stays for
+ever (python/cpython#113993)."""
 _OBJECTS = 10
 """That an epoch makes for a store and keeps, with room: ack, snapshot, handles, what is counted of them."""
 _HandleRow = tuple[HandleKind, str, str, int, int, int]
@@ -70,10 +72,14 @@ class Intake:
 
     def __init__(self) -> None:
         self._newest: dict[tuple[Any, Any, Any], Snapshot] = {}
+        self._objects: dict[str, str] = {}
+        """Acks of many stores name the same segments."""
 
     def take(self, rows: Iterable[Any]) -> tuple[list[Ack], list[Decline]]:
         """Of one message, read by `acks_reader` or as JSON. Raises ValueError, TypeError, KeyError or OverflowError for what is none."""
         acks, declines = list[Ack](), list[Decline]()
+        if len(self._objects) > SHARED_NAMES:
+            self._objects.clear()
         for row in rows:
             if not isinstance(row, dict):
                 acks.append(self._read(row))
@@ -86,7 +92,7 @@ class Intake:
 
     def _ack(self, row: Mapping[str, Any]) -> Ack:
         store = row["op"], row["part"], row["store"]
-        ack = Ack.from_json(row, self._newest.get(store))
+        ack = Ack.from_json(row, self._newest.get(store), self._objects)
         self._newest[store] = ack.snapshot
         return ack
 
@@ -98,7 +104,7 @@ class Intake:
             before.store if before else StoreId(*key),
             row.version,
             row.uid,
-            tuple([h if (h := known.get(r[1])) is not None and _row(h) == r else _handle(*r) for r in row.handles]),
+            tuple([h if (h := known.get(r[1])) is not None and _row(h) == r else self._handle(*r) for r in row.handles]),
             row.num_keys,
         )
         return Ack(
@@ -113,6 +119,5 @@ class Intake:
             row.commit_delay_ms or 0.0,
         )
 
-
-def _handle(kind: HandleKind, name: str, obj: str, offset: int, length: int, checksum: int) -> Handle:
-    return Handle(kind, name, intern(obj), offset, length, checksum)
+    def _handle(self, kind: HandleKind, name: str, obj: str, offset: int, length: int, checksum: int) -> Handle:
+        return Handle(kind, name, self._objects.setdefault(obj, obj), offset, length, checksum)

@@ -89,6 +89,10 @@ class StreamWorker:
     def tell(self, event: ev.Event) -> None:
         self._queue.put(lambda: self._handle(event))
 
+    def look(self, look: Callable[[], None]) -> None:
+        """In another thread, with this one's `actions`: those are not closed before it is done. It must not raise."""
+        self._queue.put(lambda: self._storage.look(look))
+
     def turn(self) -> Future[None]:
         """Done when the stream's thread has finished what it does now, however much waits behind that."""
         turn: Future[None] = Future()

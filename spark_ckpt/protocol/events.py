@@ -206,8 +206,10 @@ class StateWanted:
 
 
 @dataclass(frozen=True)
-class ExecutorLost:
-    executor: str
+class ExecutorsLost:
+    """Of one that died, or of all that have so far: to a coordinator that replaces another one."""
+
+    executors: frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -477,4 +479,4 @@ Answer = (
     | Deleted
     | ReadFailed
 )
-Event = Request | AcksReceived | DeclineReceived | HoldingReceived | StateWanted | ExecutorLost | DamageReported | Answer
+Event = Request | AcksReceived | DeclineReceived | HoldingReceived | StateWanted | ExecutorsLost | DamageReported | Answer

@@ -95,7 +95,7 @@ class StateHandover:
         own = decline.run == self._context.claim.run and decline.uid in self._state_questions
         return self._refuse([decline.uid] if own else [], HandoverFailure.DECLINED, decline.cause)
 
-    def executor_lost(self) -> list[Instruction]:
+    def executors_lost(self) -> list[Instruction]:
         self._count_anew()
         return self.reported()
 

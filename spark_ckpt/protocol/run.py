@@ -363,8 +363,8 @@ class Run(Machine):
     def _state_wanted(self, event: ev.StateWanted) -> list[Instruction]:
         return self.handover.want(event)
 
-    def _executor_lost(self, event: ev.ExecutorLost) -> list[Instruction]:
-        return [*self._checkpoints.executor_lost(event.executor), *self.handover.executor_lost()]
+    def _executors_lost(self, event: ev.ExecutorsLost) -> list[Instruction]:
+        return [*self._checkpoints.executors_lost(event.executors), *self.handover.executors_lost()]
 
     def _damage_reported(self, event: ev.DamageReported) -> list[Instruction]:
         bad = self._subsumption.registry.hit_by(event.checkpoint, event.object)

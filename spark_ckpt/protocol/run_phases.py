@@ -73,7 +73,7 @@ def _table() -> dict[tuple[Any, type | ev.Timer], Transition]:
             ev.DeclineReceived: leads("_decline", failed),
             ev.HoldingReceived: leads("_holding"),
             ev.StateWanted: leads("_state_wanted"),
-            ev.ExecutorLost: leads("_executor_lost"),
+            ev.ExecutorsLost: leads("_executors_lost"),
             ev.FileStored: leads(answered, failed),
             ev.MetadataPut: leads(answered, failed),
             ev.MetadataRead: leads(answered, failed),
@@ -99,7 +99,7 @@ def _table() -> dict[tuple[Any, type | ev.Timer], Transition]:
         rows[phase, ev.FinishRequested] = leads("_refuse_finish")
         rows[phase, ev.StopRequested] = leads("_stop", RunPhase.STOPPED)
         rows[phase, ev.StateWanted] = leads("_refuse_state")
-        for signal in (ev.AcksReceived, ev.DeclineReceived, ev.HoldingReceived, ev.ExecutorLost, ev.DamageReported):
+        for signal in (ev.AcksReceived, ev.DeclineReceived, ev.HoldingReceived, ev.ExecutorsLost, ev.DamageReported):
             rows[phase, signal] = nothing
     for phase in RunPhase:
         for answer in (ev.Deleted, ev.EntriesDeleted, ev.TrimFailed, ev.RequestAnswered):

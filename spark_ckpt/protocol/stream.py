@@ -24,7 +24,7 @@ from spark_ckpt.protocol.start.resume import Resume, ResumePhase
 from spark_ckpt.protocol.start.start import Start
 
 _NO_RUN = "no run of the query is in hand"
-_SIGNALS = (ev.AcksReceived, ev.DeclineReceived, ev.HoldingReceived, ev.ExecutorLost, ev.DamageReported)
+_SIGNALS = (ev.AcksReceived, ev.DeclineReceived, ev.HoldingReceived, ev.ExecutorsLost, ev.DamageReported)
 
 
 class Stream:
@@ -111,6 +111,10 @@ class Stream:
     def _after_resume(self, stage: Resume, event: ev.Event) -> list[Instruction]:
         """The JVM sends `resume`, the acks and what was unanswered back to back: they wait until the run is rebuilt."""
         if stage.phase is not ResumePhase.REFUSED:
+            if isinstance(event, ev.HoldingReceived):  # it comes twice a second, and the storage may be away for hours
+                self._waiting = [
+                    w for w in self._waiting if not (isinstance(w, ev.HoldingReceived) and w.executor == event.executor)
+                ]
             self._waiting.append(event)
             return []
         return _refusal(event, self._refusal)

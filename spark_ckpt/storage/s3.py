@@ -43,6 +43,8 @@ T = TypeVar("T")
 
 _CONTENT_RANGE = re.compile(r"^bytes (\d+)-(\d+)/(\d+)$")
 _MAX_PARTS = 10_000
+SINGLE_DELETES = 64
+"""Where a request for many deletions is refused, so many calls delete one by one before the next one tries it again."""
 
 
 class S3Storage(NetworkStorage):
@@ -75,7 +77,8 @@ class S3Storage(NetworkStorage):
         self._limits = limits or S3Limits()
         self._bucket = bucket
         self._prefix = check_root(self.url, prefix, called) + "/" if prefix else ""
-        self._batch_deletes = True
+        self._single_deletes = 0
+        """So many calls are still to delete objects one by one."""
         self._requests = S3Requests(
             self.url, bucket, self._options, self._limits, self.traffic, clock, sleep, chance or random.Random(), called
         )
@@ -153,9 +156,10 @@ class S3Storage(NetworkStorage):
     def delete(self, keys: Iterable[str]) -> None:
         self._check_open()
         names = [check_key(key) for key in keys]
+        self._single_deletes = max(0, self._single_deletes - 1)
         for start in range(0, len(names), 1000):
             batch = names[start : start + 1000]
-            left = self._delete_batch(batch) if len(batch) > 1 and self._batch_deletes else batch
+            left = self._delete_batch(batch) if len(batch) > 1 and not self._single_deletes else batch
             for key in left:
                 self._run(f"delete {self.url}/{key}", partial(self._delete_one, key), frozenset((Fault.MISSING,)))
 
@@ -261,7 +265,7 @@ class S3Storage(NetworkStorage):
             frozenset((Fault.FAILED, Fault.SETUP)),
         )
         if isinstance(answer, Fault):
-            self._batch_deletes = False  # a server without DeleteObjects, or one that wants MD5
+            self._single_deletes = SINGLE_DELETES  # a server without DeleteObjects, or one that wants MD5; or a right that will come back
             return keys
         gone = {item.get("Key") for item in answer.get("Deleted", ())}
         return [key for key in keys if self._prefix + key not in gone]

@@ -44,6 +44,8 @@ def test_a_replaced_agents_queue_is_empty_and_that_of_the_ones_other_streams_is_
     told("a", "agent 1 200", 5)
     assert (counters.of("a").queuedSnapshots(), counters.of("b").queuedSnapshots()) == (5, 0)
     assert counters.of("a").requests() == 2, "what the dead one has asked for still counts"
+    told("b", "agent 1 200", 6)
+    assert (counters.of("a").queuedSnapshots(), counters.of("b").queuedSnapshots()) == (5, 6)
     counters.clear()
 
 

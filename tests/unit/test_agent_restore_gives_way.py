@@ -18,6 +18,10 @@ from tests.drivers.agent_restores import intact, landed, restore_of, segment_byt
 from tests.drivers.agent_starts import Counting, World, settled
 
 
+def waits(event: threading.Event) -> None:
+    event.wait(30)
+
+
 @pytest.mark.parametrize("idle_s", [IDLE_S, IDLE_S - 1])
 def test_what_nobody_has_asked_for_gives_way_to_a_task_and_is_read_again(tmp_path: Path, idle_s: float) -> None:
     a, b = worlds(tmp_path, "a", "b")
@@ -52,7 +56,7 @@ def test_who_waits_to_read_ahead_gets_the_room_of_one_that_nobody_has_asked_for(
     now, room = [100.0], RestoreRoom(4 * max(segment_bytes(a)))
     idle, other, goes_on = Counting(a.storage), Counting(b.storage), threading.Event()
     last = sorted(a.segments)[1].rpartition("/")[2]
-    idle.inject(Fault(Moment.DELAY, f"*{last}", frozenset({"get"}), times=1, pause=lambda: goes_on.wait(30)))
+    idle.inject(Fault(Moment.DELAY, f"*{last}", frozenset({"get"}), times=1, pause=lambda: waits(goes_on)))
     with restore_of(a, idle, room, clock=lambda: now[0]) as first:
         first.go_on()
         settled(idle, 2)
@@ -178,7 +182,7 @@ def test_what_is_still_on_its_way_does_not_give_way(tmp_path: Path) -> None:
     (world,) = worlds(tmp_path, "a")
     now, storage, room = [100.0], Counting(world.storage), RestoreRoom(1 << 20)
     goes_on = threading.Event()
-    storage.inject(Fault(Moment.DELAY, operations=frozenset({"get"}), times=None, pause=lambda: goes_on.wait(30)))
+    storage.inject(Fault(Moment.DELAY, operations=frozenset({"get"}), times=None, pause=lambda: waits(goes_on)))
     with restore_of(world, storage, room, clock=lambda: now[0]) as restore:
         restore.go_on()
         now[0] += IDLE_S

@@ -9,13 +9,15 @@ from typing import Any
 
 import pytest
 
+from spark_ckpt.agent.restore_room import RestoreRoom
 from spark_ckpt.agent.restores import ALONE as ALONE_REACH
-from spark_ckpt.agent.restores import Restore
+from spark_ckpt.agent.restores import ONE_OF_MANY, Restore
 from spark_ckpt.agent.run_start import RunStart
-from spark_ckpt.model import CheckpointId
+from spark_ckpt.model import CheckpointId, Snapshot, StoreId
 from spark_ckpt.paths import metadata_key
 from spark_ckpt.storage import open_storage
 from testbed.faulty import Fault, Moment
+from tests.drivers.agent_restores import restore_of
 from tests.drivers.agent_starts import ALONE, BASE, EPOCHS, ONE_OF_TWO, PARTITIONS, Counting, World, ahead, kept, settled
 from tests.drivers.agent_stores import LocalAgent, complete
 
@@ -353,3 +355,24 @@ def test_a_start_tells_how_far_it_has_come(tmp_path: Path, executor: str, needed
         agent.send(store.message(world.url, epoch, BASE, 2))
     agent.wait_for(lambda line: line.get("storage", {}).get("restore_snapshots") == 2)  # the start is over, with what it has come to
     agent.close()
+
+
+def test_a_store_that_could_not_be_fetched_is_not_waited_for() -> None:
+    """Spark may try the task again on another executor."""
+    start = RunStart(ONE_OF_MANY)
+    snapshot = Snapshot(StoreId(0, 1, "default"), 3, "u", (), 0)
+    start.asked(2, snapshot)
+    start.failed(1, snapshot.store)
+    assert start.report()["restore_snapshots"] == 1, "that was a task of another run"
+    start.failed(2, snapshot.store)
+    assert start.report()["restore_snapshots"] == 0
+
+
+def test_the_only_executor_waits_for_all_stores_however_often_one_fails(tmp_path: Path) -> None:
+    world = World(tmp_path, partitions=3, epochs=2)
+    start = RunStart(ALONE_REACH)
+    with restore_of(world, Counting(world.storage), RestoreRoom(1 << 20)) as restore:
+        start.restore(2, BASE, lambda: restore)
+        start.failed(2, world.snapshots[0].store)
+        assert start.report()["restore_snapshots"] == 3
+        start.end()

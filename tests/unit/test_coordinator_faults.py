@@ -346,3 +346,21 @@ def test_what_a_network_file_system_did_without_an_answer_is_known_to_be_there(t
     assert told == [Known.STORED]
     assert storage.get(log_key(1)) == b"entry"
     actions.close()
+
+
+def test_a_query_that_is_analysed_while_the_one_before_ends_is_answered(application: Application) -> None:
+    """(1) It looks at the stream with what the running one has; (2) that one stops; (3) the look goes on."""
+    application.start()
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        begun.set()
+        goes_on.wait(WAIT_S)
+
+    application.storage.inject(Fault(Moment.DELAY, operations=frozenset({"list", "get"}), times=1, pause=hold))
+    opened = application.send("open", query_id="q")
+    assert begun.wait(WAIT_S)
+    application.ask("stop", run_id="r", failed=False)
+    time.sleep(0.2)
+    goes_on.set()
+    assert opened.result(WAIT_S)["query_id"] == "q"

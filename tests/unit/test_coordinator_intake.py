@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import io
 import json
+import sys
 import uuid
 import zlib
 from collections.abc import Callable, Sequence
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from spark_ckpt.coordinator.intake import ACKS, Intake, acks_reader
+from spark_ckpt.coordinator.intake import ACKS, SHARED_NAMES, Intake, acks_reader
 from spark_ckpt.model import Ack, Decline, Handle, HandleKind, Snapshot, StoreId
 from spark_ckpt.process.pipe import Pipe
 
@@ -130,3 +131,14 @@ def test_the_more_stores_the_rarer_a_look_for_cycles() -> None:
         assert 100 < gc.get_threshold()[0] <= 1000
     finally:
         gc.set_threshold(*before)
+
+
+def test_names_of_objects_are_shared_and_not_kept(taken: Taken) -> None:
+    """Nor interned: some interpreters keep that for ever."""
+    intake = Intake()
+    one, other = (taken(intake, row(changelog(p), partition=p)).snapshot.handles[0] for p in (1, 2))
+    assert one.object is other.object
+    assert one.object is not sys.intern(str(json.loads(json.dumps(one.object))))
+    for epoch in range(2 * SHARED_NAMES):
+        taken(intake, row(replace(changelog(1), object=f"run-00000001/seg/{epoch}-x"), version=epoch))
+    assert len(intake._objects) <= SHARED_NAMES + 1

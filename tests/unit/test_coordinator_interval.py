@@ -148,7 +148,7 @@ def test_state_of_another_executor_is_handed_over_declined_or_lost(jvm: Jvm) -> 
     one.say("acks", root=one.root, acks=[row])
     assert answer() == {"uid": second, "handles": None, "lost": False, "declined": "disk full"}
     assert want(1) == second
-    one.say("executor_lost", executor="2")
+    one.say("executors_lost", executors=["2"])
     for _ in range(2):
         one.say("holding", executor="1", held=[first], bytes=0)
     assert answer() == {"uid": second, "handles": None, "lost": True, "declined": None}

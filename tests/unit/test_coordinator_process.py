@@ -155,7 +155,7 @@ def test_a_replaced_coordinator_hears_of_executors_that_were_lost_before_its_tim
     two = jvm()
     two.say("resume", **two.start_fields(), run=started["run"], claim=started["claim"], epoch=1)
     two.acks(1, 1, [0])
-    two.say("executor_lost", executor="2")
+    two.say("executors_lost", executors=["2"])
     assert two.seal(1, 1)["error"]["kind"] == "LOST"
 
 
@@ -226,7 +226,7 @@ def test_a_lost_executor_lets_the_epoch_run_again(jvm: Jvm) -> None:
     one.trigger(0)
     one.acks(1, 0, partitions=[0])
     request = one.send("seal", **one.seal_fields(1, 0))
-    one.say("executor_lost", executor="2")
+    one.say("executors_lost", executors=["2"])
     assert one.answer(request)["error"]["kind"] == "LOST"
     one.acks(1, 0)
     assert one.seal(1, 0)["ok"]

@@ -119,7 +119,7 @@ def test_a_silent_executor_is_waited_for_until_spark_has_lost_it() -> None:
     for _ in range(9):
         assert report(driver, "1") == []
     driver.hold = lambda i: isinstance(i, do.ReadLeftAcks)
-    assert driver.push(ev.ExecutorLost("2")) == []
+    assert driver.push(ev.ExecutorsLost(frozenset({"2"}))) == []
     assert report(driver, "1") == [], "what the lost one said last may still be on its way"
     assert driver.held == []
     report(driver, "1")
@@ -133,7 +133,7 @@ def test_what_an_agent_has_stored_after_its_executors_death_is_found() -> None:
     driver = running()
     want(driver, "1", "2")
     report(driver, "2", WANTED)
-    driver.push(ev.ExecutorLost("2"))
+    driver.push(ev.ExecutorsLost(frozenset({"2"})))
     driver.hold = lambda i: isinstance(i, do.ReadLeftAcks)
     report(driver, "1")
     report(driver, "1")
@@ -145,7 +145,7 @@ def test_what_an_agent_has_stored_after_its_executors_death_is_found() -> None:
 def test_an_acknowledgement_that_overtakes_the_look_answers() -> None:
     driver = running()
     want(driver, "1", "2")
-    driver.push(ev.ExecutorLost("2"))
+    driver.push(ev.ExecutorsLost(frozenset({"2"})))
     driver.hold = lambda i: isinstance(i, do.ReadLeftAcks)
     report(driver, "1")
     report(driver, "1")
@@ -157,7 +157,7 @@ def test_an_acknowledgement_that_overtakes_the_look_answers() -> None:
 def test_a_look_that_fails_is_done_again_and_one_that_cannot_succeed_finds_nothing() -> None:
     driver = running()
     want(driver, "1", "2")
-    driver.push(ev.ExecutorLost("2"))
+    driver.push(ev.ExecutorsLost(frozenset({"2"})))
     driver.hold = lambda i: isinstance(i, do.ReadLeftAcks)
     report(driver, "1")
     report(driver, "1")
@@ -172,7 +172,7 @@ def test_one_look_is_for_all_and_those_that_come_meanwhile_have_another() -> Non
     driver = running()
     other = uid_of(1, 0, 1)
     want(driver, "1", "2")
-    driver.push(ev.ExecutorLost("2"))
+    driver.push(ev.ExecutorsLost(frozenset({"2"})))
     driver.hold = lambda i: isinstance(i, do.ReadLeftAcks)
     report(driver, "1")
     report(driver, "1")
@@ -189,7 +189,7 @@ def test_one_look_is_for_all_and_those_that_come_meanwhile_have_another() -> Non
 def test_a_lost_executor_that_still_talks_holds_nothing() -> None:
     driver = running()
     want(driver, "1", "2")
-    driver.push(ev.ExecutorLost("2"))
+    driver.push(ev.ExecutorsLost(frozenset({"2"})))
     report(driver, "2", WANTED)
     report(driver, "1")
     report(driver, "2", WANTED)
@@ -291,7 +291,7 @@ def test_a_coordinator_that_takes_anothers_place_is_asked_again(holds: bool) -> 
     events: list[ev.Event] = [
         ev.ResumeRequested(1, 1, 1, (), 0, files),
         ev.StateWanted(WANTED, 0, frozenset(["1", "2"])),
-        ev.ExecutorLost("3"),
+        ev.ExecutorsLost(frozenset({"3"})),
         ev.HoldingReceived("1", frozenset()),
     ]
     said = [i for event in events for i in successor.push(event)]

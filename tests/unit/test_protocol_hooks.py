@@ -189,7 +189,7 @@ def test_of_an_epoch_that_runs_again_in_place_the_last_states_count() -> None:
     driver = starts()
     driver.trigger(0)
     driver.ack(1, 0, 0)
-    driver.push(ev.ExecutorLost("2"))
+    driver.push(ev.ExecutorsLost(frozenset({"2"})))
     seal(driver, 0, given(0, "-first"))
     lost = driver.fire(ev.Timer.GRACE)
     assert told(lost, do.Refused).kind is ErrorKind.LOST

@@ -205,7 +205,7 @@ def test_an_executors_loss_aborts_what_only_it_had_and_does_not_count() -> None:
     due(driver)
     driver.trigger(0)
     driver.ack(1, 0, 0)
-    driver.push(ev.ExecutorLost("2"))
+    driver.push(ev.ExecutorsLost(frozenset({"2"})))
     driver.seal(1, 0)
     assert kinds(driver.fire(ev.Timer.GRACE)) == ["ABORTED"]
     assert reasons(driver) == ["LOST"]
@@ -218,7 +218,7 @@ def test_acks_left_in_the_storage_and_snapshots_that_live_executors_hold_save_a_
     due(driver)
     driver.trigger(0)
     driver.seal(1, 0)
-    driver.push(ev.ExecutorLost("2"))
+    driver.push(ev.ExecutorsLost(frozenset({"2"})))
     driver.push(ev.HoldingReceived("1", frozenset([uid_of(1, 0, 1)]), 77))
     driver.hold = lambda i: isinstance(i, do.ReadLeftAcks)
     driver.fire(ev.Timer.GRACE)

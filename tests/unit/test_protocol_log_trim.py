@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from spark_ckpt.errors import ErrorKind
 from spark_ckpt.model import CheckpointId
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.entries import Claim, Plan, decode, encode
 from spark_ckpt.protocol.instructions import Instruction
-from spark_ckpt.protocol.retention.log_trim import DAY_MS
+from spark_ckpt.protocol.machine import Questions, Tickets
+from spark_ckpt.protocol.retention.log_trim import DAY_MS, LogTrim
+from spark_ckpt.protocol.retention.planned_files import PlannedFiles
 from spark_ckpt.protocol.settings import Settings
 from tests.drivers.long_logs import HOUR_MS, entry_of, epochs, ids_of, running, tail_of
 from tests.drivers.protocol_driving import Driver, World, offsets
@@ -201,3 +205,48 @@ def test_an_entry_of_version_1_says_no_floor() -> None:
     plan = decode(2, b'{"v":1,"type":"plan","claim":1,"run":1,"epoch":0,"offsets":"v1","files":{},"rerun":false}')
     assert plan.floor == 0
     assert decode(2, encode(replace(plan, floor=2))) == replace(plan, floor=2)
+
+
+# --- a storage whose clock was wrong
+
+
+@pytest.mark.parametrize("ahead", [1, 30])
+def test_entries_dated_in_the_future_go_with_those_behind_them(ahead: int) -> None:
+    """The clock of the storage jumps by a year for a while, and is set back. Else nothing would go for a year."""
+    driver = running(World())
+    epochs(driver, 1, 0, 9)
+    driver.world.clock_ms += 365 * DAY_MS
+    epochs(driver, 1, 10, 9 + ahead, HOUR_MS // 60)
+    driver.world.clock_ms -= 365 * DAY_MS
+    epochs(driver, 1, 10 + ahead, 110 + ahead)
+    kept = ids_of(driver.world)
+    assert kept[0] == 1
+    assert kept[1:] == list(range(kept[1], kept[-1] + 1))
+    assert len(kept) <= 24 + 4
+
+
+def test_more_entries_dated_in_the_future_than_one_list_shows_go_too() -> None:
+    planned, questions = PlannedFiles(), Questions(Tickets())
+    trim = LogTrim(1, planned, DAY_MS, 1, questions, list)
+    now = 10 * DAY_MS
+    dates = {**dict.fromkeys(range(2, 300), now + 365 * DAY_MS), **dict.fromkeys(range(300, 340), 0), 340: now, 341: 0}
+    said, deleted = trim.begin(5000, 4000, now), list[int]()
+    while said:
+        (asked,) = said
+        if isinstance(asked, do.ListOldEntries):
+            found = tuple((n, date) for n, date in dates.items() if n > asked.after)
+            said = questions.answer(ev.OldEntriesListed(asked.ticket, 1, found[:100], more=len(found) > 100))
+        elif isinstance(asked, do.ReadPlans):
+            said = questions.answer(ev.PlansRead(asked.ticket, dict.fromkeys(asked.numbers, frozenset())))
+        else:
+            assert isinstance(asked, do.DeleteEntries)
+            deleted += asked.numbers
+            said = questions.answer(ev.EntriesDeleted(asked.ticket))
+    assert deleted == list(range(2, 340))
+
+
+def test_an_entry_that_was_stored_after_the_runs_own_stays() -> None:
+    """By less than the time that entries stay: that may be its date."""
+    trim = LogTrim(1, PlannedFiles(), DAY_MS, 1, Questions(Tickets()), list)
+    trim.begin(5000, 4000, 10 * DAY_MS)
+    assert trim.old(((2, 0), (3, 11 * DAY_MS), (4, 0))) == [2]

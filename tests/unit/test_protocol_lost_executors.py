@@ -24,7 +24,7 @@ def sealed_without_a_snapshot() -> Driver:
 
 def lost_and_reported(driver: Driver, executor: str) -> list[Instruction]:
     """What executor 1, which lives, has reported before counts no more: it says it again."""
-    said = driver.push(ev.ExecutorLost(executor))
+    said = driver.push(ev.ExecutorsLost(frozenset({executor})))
     return said + driver.push(ev.HoldingReceived("1", frozenset([uid_of(1, 0, 1)])))
 
 
@@ -34,7 +34,7 @@ def test_an_executor_that_was_lost_before_a_late_checkpoint_begins_is_missed(fin
     driver = interval_runs.running()
     driver.trigger(0)
     driver.seal(1, 0)
-    driver.push(ev.ExecutorLost("2"))
+    driver.push(ev.ExecutorsLost(frozenset({"2"})))
     assert "Late" in kinds(driver.push(ev.FinishRequested()) if finishes else due(driver))
     driver.ack(1, 0, 0)
     said = kinds(driver.fire(ev.Timer.GRACE))
@@ -46,7 +46,7 @@ def test_an_executor_that_was_lost_before_a_late_checkpoint_begins_is_missed(fin
 def test_an_executor_that_was_lost_while_the_epoch_ran_is_missed_by_its_late_checkpoint() -> None:
     driver = interval_runs.running()
     driver.trigger(0)
-    driver.push(ev.ExecutorLost("2"))
+    driver.push(ev.ExecutorsLost(frozenset({"2"})))
     driver.seal(1, 0)
     due(driver)
     driver.fire(ev.Timer.GRACE)
@@ -57,7 +57,7 @@ def test_a_snapshot_of_an_older_epoch_is_missed_if_its_executor_was_lost_before_
     """Partition 1 takes no part in epoch 1: its snapshot is of epoch 0, and lay in the spool of the executor that was lost then."""
     driver = interval_runs.running()
     plain(driver, 0)
-    driver.push(ev.ExecutorLost("2"))
+    driver.push(ev.ExecutorsLost(frozenset({"2"})))
     driver.trigger(1)
     driver.push(ev.SealRequested(1, commit([uid_of(1, 1, 0), uid_of(1, 0, 1)])))
     driver.ack(1, 1, 0)
@@ -68,7 +68,7 @@ def test_a_snapshot_of_an_older_epoch_is_missed_if_its_executor_was_lost_before_
 def test_an_executor_that_was_lost_before_an_epoch_has_nothing_of_it() -> None:
     driver = interval_runs.running()
     plain(driver, 0)
-    driver.push(ev.ExecutorLost("2"))
+    driver.push(ev.ExecutorsLost(frozenset({"2"})))
     driver.trigger(1)
     driver.seal(1, 1)
     assert ev.Timer.GRACE not in driver.timers
@@ -79,7 +79,7 @@ def test_each_loss_gives_the_live_executors_their_whole_grace() -> None:
     driver = sealed_without_a_snapshot()
     lost_and_reported(driver, "2")
     first = driver.timers[ev.Timer.GRACE]
-    driver.push(ev.ExecutorLost("3"))
+    driver.push(ev.ExecutorsLost(frozenset({"3"})))
     assert driver.push(ev.TimerFired(first, ev.Timer.GRACE)) == []
     driver.push(ev.HoldingReceived("1", frozenset([uid_of(1, 0, 1)])))
     assert driver.fire(ev.Timer.GRACE) == []
@@ -93,7 +93,7 @@ def test_what_was_looked_for_before_another_loss_decides_nothing(finds: bool) ->
     lost_and_reported(driver, "2")
     driver.fire(ev.Timer.GRACE)
     left = held(driver, do.ReadLeftAcks)
-    driver.push(ev.ExecutorLost("3"))
+    driver.push(ev.ExecutorsLost(frozenset({"3"})))
     found = (ack(1, 0, 1),) if finds else ()
     assert kinds(driver.push(ev.LeftAcksRead(left.ticket, found)))[:1] == (["Sealed"] if finds else [])
     if not finds:

@@ -21,7 +21,7 @@ class Door(Enum):
 
 
 class Slams(Machine):
-    TABLE: ClassVar = {(Door.OPEN, ev.ExecutorLost): leads("slam"), (Door.OPEN, ev.HoldingReceived): leads("slam", Door.SHUT)}
+    TABLE: ClassVar = {(Door.OPEN, ev.ExecutorsLost): leads("slam"), (Door.OPEN, ev.HoldingReceived): leads("slam", Door.SHUT)}
 
     def slam(self, _event: ev.Event) -> list[Instruction]:
         self.phase = Door.SHUT
@@ -30,8 +30,8 @@ class Slams(Machine):
 
 def test_a_phase_that_the_row_does_not_name_is_an_error() -> None:
     Slams(Door.OPEN, Tickets(), Story()).handle(ev.HoldingReceived("1", frozenset()), 0)
-    with pytest.raises(InvalidTransitionError, match="ExecutorLost led from phase OPEN to SHUT, which its row does not name"):
-        Slams(Door.OPEN, Tickets(), Story()).handle(ev.ExecutorLost("1"), 0)
+    with pytest.raises(InvalidTransitionError, match="ExecutorsLost led from phase OPEN to SHUT, which its row does not name"):
+        Slams(Door.OPEN, Tickets(), Story()).handle(ev.ExecutorsLost(frozenset({"1"})), 0)
 
 
 class Shelf:

@@ -31,7 +31,7 @@ def test_an_epoch_that_runs_again_in_place_keeps_what_its_first_attempt_has_writ
     one.start("a")
     one.trigger(0)
     one.ack(1, 0, 0)
-    one.push(ev.ExecutorLost("2"))
+    one.push(ev.ExecutorsLost(frozenset({"2"})))
     one.push(ev.SealRequested(0, ids(1, 0), SCHEMAS))
     lost = [i.kind for i in one.fire(ev.Timer.GRACE) if isinstance(i, do.Refused)]
     assert lost == [ErrorKind.LOST]
@@ -150,3 +150,23 @@ def test_what_finished_epochs_loaded_from_stays_whoever_dies(deaths: int) -> Non
         epoch(driver, number)
     driver.trigger(6)
     assert set(world.checkpoints) == {CheckpointId(1, 5)}, "and goes then"
+
+
+def test_of_what_executors_hold_the_newest_report_waits_for_a_resume() -> None:
+    """Reports come twice a second, and a storage may be away for hours."""
+    one = Driver(World())
+    one.start("a")
+    one.epoch(1, 0)
+    other = Driver(one.world)
+    other.hold = lambda i: not isinstance(i, do.Started)
+    other.push(ev.ResumeRequested(1, 1, 1, sealed=0, files={}))
+    for number in range(1000):
+        for executor in ("1", "2"):
+            other.push(ev.HoldingReceived(executor, frozenset({f"u{number}"}), number))
+        other.push(ev.ExecutorsLost(frozenset({f"lost-{number % 3}"})))
+    waiting = [event for event in other.stream._waiting if isinstance(event, ev.HoldingReceived)]
+    assert [(event.executor, event.bytes) for event in waiting] == [("1", 999), ("2", 999)]
+    assert sum(isinstance(event, ev.ExecutorsLost) for event in other.stream._waiting) == 1000
+    other.hold = lambda _: False
+    other.release()
+    other.epoch(1, 1)

@@ -206,12 +206,14 @@ def test_what_a_losing_attempt_uploaded_beside_a_deleted_object_goes_too() -> No
     driver.epoch(1, 1)
     driver.hold = lambda i: isinstance(i, do.Delete)
     driver.trigger(2)
-    assert held(driver, do.Delete).objects == ("run-00000001/seg/0-loser",)
+    deletion = held(driver, do.Delete)
+    assert deletion.objects == ("run-00000001/seg/0-loser",)
     first, second = (ack(1, 2, 0, "again", obj=f"run-00000001/seg/{name}") for name in ("0-loser", "2-again"))
     handles = (*first.snapshot.handles, *second.snapshot.handles)
     driver.push(ev.AcksReceived((replace(first, snapshot=replace(first.snapshot, handles=handles)),)))
     driver.rest(1, 2)
     driver.epoch(1, 3)
+    driver.push(ev.Deleted(deletion.ticket))
     driver.trigger(4)
     assert held(driver, do.Delete).objects == ("run-00000001/seg/0-p0", "run-00000001/seg/0-p1", "run-00000001/seg/2-again")
 
@@ -370,10 +372,10 @@ def test_lost_snapshots_let_the_epoch_run_again_in_place(when: str) -> None:
     driver.trigger(0)
     driver.ack(1, 0, 0)
     if when == "before the seal":
-        driver.push(ev.ExecutorLost("2"))
+        driver.push(ev.ExecutorsLost(frozenset({"2"})))
     assert driver.seal(1, 0) == []
     if when == "after the seal":
-        driver.push(ev.ExecutorLost("2"))
+        driver.push(ev.ExecutorsLost(frozenset({"2"})))
     said = driver.fire(ev.Timer.GRACE)
     assert kinds(said) == ["ABORTED", "seal LOST"]
     assert reasons(driver) == ["LOST"]
@@ -389,7 +391,7 @@ def test_snapshots_that_a_live_executor_holds_are_waited_for() -> None:
     driver.trigger(0)
     driver.ack(1, 0, 0)
     driver.seal(1, 0)
-    driver.push(ev.ExecutorLost("2"))
+    driver.push(ev.ExecutorsLost(frozenset({"2"})))
     driver.push(ev.HoldingReceived("1", frozenset([uid_of(1, 0, 1)])))
     assert driver.fire(ev.Timer.GRACE) == []
     assert kinds(driver.ack(1, 0, 1)) == ["Sealed", "COMPLETED"]
@@ -400,7 +402,7 @@ def looking_for_a_lost_executors_ack() -> tuple[Driver, do.ReadLeftAcks]:
     driver.trigger(0)
     driver.ack(1, 0, 0)
     driver.seal(1, 0)
-    driver.push(ev.ExecutorLost("2"))
+    driver.push(ev.ExecutorsLost(frozenset({"2"})))
     driver.hold = lambda i: isinstance(i, do.ReadLeftAcks)
     driver.fire(ev.Timer.GRACE)
     return driver, held(driver, do.ReadLeftAcks)

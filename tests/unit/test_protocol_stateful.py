@@ -188,7 +188,7 @@ class ProtocolMachine(StreamMachine):
         number, epoch = run.claim.run, run.epoch.number
         self.said(query, query.push(ev.SealRequested(epoch, commit(uids))))
         if lost:
-            self.said(query, query.push(ev.ExecutorLost(f"e{query.attempt}")))
+            self.said(query, query.push(ev.ExecutorsLost(frozenset({f"e{query.attempt}"}))))
             return
         for p, uid in enumerate(uids):
             base = run.base

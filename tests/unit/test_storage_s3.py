@@ -26,7 +26,7 @@ from spark_ckpt.errors import ConfigError, DamagedError, OutcomeUnknownError, St
 from spark_ckpt.storage import PutResult, S3Options, Slice, open_storage, s3_connection
 from spark_ckpt.storage.attempts import Fault, Place
 from spark_ckpt.storage.probe import check_put_if_absent
-from spark_ckpt.storage.s3 import S3Limits, S3Storage
+from spark_ckpt.storage.s3 import SINGLE_DELETES, S3Limits, S3Storage
 from spark_ckpt.storage.s3_faults import fault_of, setup_error
 from testbed.lossy_proxy import LossyProxy, Wire, WireFault
 
@@ -370,7 +370,10 @@ def test_a_server_without_batch_deletes(proxy: LossyProxy, prefix: str, status: 
         storage.delete(["a", "b", "c"])
         storage.delete(["a", "b"])
         assert list(storage.list("")) == []
-    assert sum("delete" in line for line in proxy.requests) == 1
+        assert sum("delete" in line for line in proxy.requests) == 1
+        for _ in range(SINGLE_DELETES):
+            storage.delete(["a", "b"])
+    assert sum("delete" in line for line in proxy.requests) == 2, "it may only have been refused for a while"
 
 
 # ---- a wrong set-up

@@ -36,7 +36,7 @@ class LostSnapshots:
         self._timers = timers
         self._executors = executors
 
-    def executor_lost(self) -> list[Instruction]:
+    def executors_lost(self) -> list[Instruction]:
         """Rule: what the live ones hold they say again, and each loss gives them the whole grace for that."""
         return [*self._timers.cancel(ev.Timer.GRACE), *self.wait()]
 

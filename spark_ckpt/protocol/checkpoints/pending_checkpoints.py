@@ -297,9 +297,10 @@ class PendingCheckpoints:
 
     # --- lost executors
 
-    def executor_lost(self, executor: str) -> list[Instruction]:
-        self._executors.lost(executor)
-        return self._lost.executor_lost()
+    def executors_lost(self, executors: Iterable[str]) -> list[Instruction]:
+        for executor in executors:
+            self._executors.lost(executor)
+        return self._lost.executors_lost()
 
     def take_left(self, event: ev.LeftAcksRead) -> list[Instruction]:
         self._subsumption.heard(event.keys, self._owner.last_triggered)

@@ -12,26 +12,29 @@ from spark_ckpt.protocol.machine import Questions
 from spark_ckpt.protocol.retention.deletion import Batch, gathered
 
 REMEMBERED = 10_000
-"""How many objects are remembered, to refuse acks that name one; those whose deletion is still to come are in any case."""
+"""How many objects that are gone are remembered, to refuse acks that name one; those whose deletion is still to come are in any case."""
 MOST_PASSED = 64
 """How many calls at most pass without a deletion, when deletions fail."""
 
 
 class Deleter:
-    """`gone`: called when a batch is gone."""
+    """One deletion is under way at a time, and what comes meanwhile goes with the next: so a storage that is slow to delete is asked less
+    often for more, instead of falling behind. `gone`: called when a batch is gone."""
 
     def __init__(self, claim: Claim, questions: Questions, gone: Callable[[Batch], list[Instruction]]) -> None:
         self._claim = claim
         self._questions = questions
         self._gone = gone
+        self._going: set[str] = set()
         self._deleted: dict[str, None] = {}
         self._waiting: list[Batch] = []
         self._open: set[int] = set()
         self._failures = self._pause = 0
+        self._at_last = False
 
     def has_deleted(self, name: str) -> bool:
-        """The object was to be deleted, or is gone."""
-        return name in self._deleted
+        """The object is to be deleted, or is gone."""
+        return name in self._going or name in self._deleted
 
     @property
     def open(self) -> frozenset[int]:
@@ -39,16 +42,20 @@ class Deleter:
         return frozenset(self._open)
 
     def delete(self, batch: Batch | None, at_last: bool = False) -> list[Instruction]:
-        """What is new, and what failed before. After failures more and more calls pass without a request (`at_last`: this one does not):
-        a storage that refuses deletions would be asked for more with every epoch."""
+        """What is new, and what failed before. After failures more and more calls pass without a request (`at_last`: this one does not,
+        and no other one follows): a storage that refuses deletions would be asked for more with every epoch."""
         if batch:
-            self._deleted.update(dict.fromkeys(batch.objects))
-            while len(self._deleted) > REMEMBERED and not self._waiting:
-                del self._deleted[next(iter(self._deleted))]
+            self._going.update(batch.objects)
             self._waiting.append(batch)
-        if self._pause and not at_last:
-            self._pause -= 1
-            return []
+        self._at_last |= at_last
+        if at_last or not self._open:
+            if self._pause and not at_last:
+                self._pause -= 1
+                return []
+            return self._ask()
+        return []
+
+    def _ask(self) -> list[Instruction]:
         waiting, self._waiting = self._waiting, []
         return [self._delete(b) for b in gathered(waiting, lambda b: self._savepoint_of(b) is not None)]
 
@@ -57,8 +64,9 @@ class Deleter:
             self._open.discard(event.ticket)
             if event.failure is None:
                 self._failures = self._pause = 0
-                return self._gone(batch)
-            self._waiting.append(batch)
+                self._remember(batch.objects)
+                return [*self._gone(batch), *([] if self._open or self._at_last else self._ask())]
+            self._waiting.insert(0, batch)
             self._failures += 1
             self._pause = min(2**self._failures, MOST_PASSED) - 2
             return [do.Log(Level.WARN, f"{self._backlog}: {event.failure}")]
@@ -66,6 +74,12 @@ class Deleter:
         asked = self._questions.ask(lambda ticket: do.Delete(ticket, batch.checkpoints, batch.objects, self._savepoint_of(batch)), deleted)
         self._open.add(asked.ticket)
         return asked
+
+    def _remember(self, gone: tuple[str, ...]) -> None:
+        self._going.difference_update(gone)
+        self._deleted.update(dict.fromkeys(gone))
+        while len(self._deleted) > REMEMBERED:
+            del self._deleted[next(iter(self._deleted))]
 
     @property
     def _backlog(self) -> str:

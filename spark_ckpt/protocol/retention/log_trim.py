@@ -67,12 +67,16 @@ class LogTrim:
         """Entries that stay are known up to here."""
         self._unreadable = False
         """One that stays is."""
+        self._undated: list[int] = []
+        """What this pass has found last, dated in the future."""
         self._waiting: list[int] = []
         """Found old, and to be deleted."""
         self._going: tuple[int, ...] = ()
         self._after = 0
         """Entries up to here were looked at."""
         self._more = False
+        self._is_young = False
+        """The pass has come to one that is too young to go."""
         self._last = False
 
     @property
@@ -90,7 +94,7 @@ class LogTrim:
             return []
         self._due, self._due_ms = number + self._every, stored_ms + self._kept_ms // A_PART
         self._floor, self._before_ms, self._after = floor, stored_ms - self._kept_ms, 0
-        self._read_to, self._unreadable = 0, False
+        self._read_to, self._unreadable, self._undated, self._is_young = 0, False, [], False
         return self._list()
 
     def _listed(self, event: ev.OldEntriesListed) -> list[Instruction]:
@@ -99,7 +103,7 @@ class LogTrim:
             return []  # the log is damaged: nothing of it goes
         old = self.old(event.found)
         self._waiting = list(self.superfluous(old, event.in_force))
-        self._more = event.more and len(old) == len(event.found)
+        self._more = event.more and not self._is_young
         self._after = max((number for number, _ in event.found), default=self._after)
         return self._on()
 
@@ -133,12 +137,20 @@ class LogTrim:
         return [do.Log(Level.WARN, f"old entries of the log could not be deleted, which is tried again: {event.message}")]
 
     def old(self, found: tuple[tuple[int, int], ...]) -> list[int]:
-        """Rule: up to the first that is too young. What stands behind that is younger, unless somebody wrote into a hole."""
+        """Rule: up to the first that is too young. What stands behind that is younger, unless somebody wrote into a hole.
+
+        One with a date that is still to come was stored while the storage's clock was wrong. It is older than what stands behind it.
+        """
         numbers = []
         for number, stored_ms in found:
-            if stored_ms >= self._before_ms:
+            if stored_ms > self._before_ms + 2 * self._kept_ms:
+                self._undated.append(number)
+            elif stored_ms >= self._before_ms:
+                self._is_young = True
                 break
-            numbers.append(number)
+            else:
+                numbers += [*self._undated, number]
+                self._undated = []
         return numbers
 
     def superfluous(self, old: list[int], in_force: int) -> tuple[int, ...]:

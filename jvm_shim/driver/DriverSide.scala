@@ -217,7 +217,7 @@ object DriverSide extends Logging {
         CheckpointFeed.acknowledged(message)
         null
       case "storage" =>
-        StorageCounters.take(message.str("root"), message)
+        StorageCounters.take(message.str("root"), message, gone.contains)
         RestoreLog.look(message.str("root"))
         null
       case "trouble" =>

@@ -32,6 +32,7 @@ final case class RestoreProgress(snapshots: Long = 0, ofSnapshots: Long = 0, byt
 
 object StorageCounters {
   private val OverKept = 64
+  private val Agent = "agent (\\S+) .*".r
 
   /** Of one stream. A process counts from its own beginning; one that is over is counted as it was last seen. */
   private final class Reports {
@@ -40,11 +41,11 @@ object StorageCounters {
     // The newest of those that are over: they may still say something on their way out.
     private val over = mutable.LinkedHashMap.empty[String, StorageCounters]
 
-    def knows(process: String): Boolean = synchronized(live.contains(process) || over.contains(process))
-
-    def take(process: String, report: StorageCounters): Unit = synchronized {
-      if (over.contains(process)) end(process, report) else live.put(process, report)
+    def take(process: String, report: StorageCounters, isOver: Boolean): Unit = synchronized {
+      if (isOver || over.contains(process)) end(process, report) else live.put(process, report)
     }
+
+    def knows(process: String): Boolean = synchronized(live.contains(process) || over.contains(process))
 
     def end(those: String => Boolean): Unit = synchronized {
       live.keys.filter(those).toSeq.foreach(process => live.remove(process).foreach(end(process, _)))
@@ -61,27 +62,47 @@ object StorageCounters {
   }
 
   private val streams = new ConcurrentHashMap[String, Reports]()
+  // By executor: its agent, the newest that was heard of; and, of all, those whose place another one has taken.
+  private val agents = new ConcurrentHashMap[String, String]()
+  private val replaced = ConcurrentHashMap.newKeySet[String]()
 
-  def clear(): Unit = streams.clear()
+  def clear(): Unit = {
+    streams.clear()
+    agents.clear()
+    replaced.clear()
+  }
 
   /** A line of a coordinator or agent that has a field `storage` (docs/pipes.md). */
-  def take(root: String, message: JsonNode): Unit = Option(message.get("storage")).foreach { s =>
+  def take(root: String, message: JsonNode): Unit = take(root, message, _ => false)
+
+  /** `isGone`: whether Spark has lost this executor. */
+  def take(root: String, message: JsonNode, isGone: String => Boolean): Unit = Option(message.get("storage")).foreach { s =>
     def number(name: String): Long = s.optLong(name).getOrElse(0L)
     val process = s.str("process")
     val reports = streams.computeIfAbsent(root, _ => new Reports)
-    if (!reports.knows(process)) {
-      // It takes another one's place: an agent that of its executor, in all streams; a coordinator's is of one start of the stream.
-      if (process.startsWith("agent ")) agentsOver(process.split(' ')(1), besides = process) else reports.end(!_.startsWith("agent "))
+    val isOver = process match {
+      case Agent(executor) => isGone(executor) || replaced.contains(process) || {
+        replaces(executor, process)
+        false
+      }
+      case _ =>
+        // Each start of a stream has its own.
+        if (!reports.knows(process)) reports.end(!_.startsWith("agent "))
+        false
     }
     reports.take(process, StorageCounters(
       number("requests"), number("retries"), number("bytes_in"), number("bytes_out"), number("queued_snapshots"), number("queued_bytes"),
-      RestoreProgress(number("restored_snapshots"), number("restore_snapshots"), number("restored_bytes"), number("restore_bytes"))))
+      RestoreProgress(number("restored_snapshots"), number("restore_snapshots"), number("restored_bytes"), number("restore_bytes"))), isOver)
   }
 
-  def executorLost(executor: String): Unit = agentsOver(executor, besides = "")
+  private def replaces(executor: String, process: String): Unit = Option(agents.put(executor, process)).filter(_ != process).foreach { former =>
+    replaced.add(former)
+    streams.values().asScala.foreach(_.end(_ == former))
+  }
 
-  private def agentsOver(executor: String, besides: String): Unit =
-    streams.values().asScala.foreach(_.end(process => process.startsWith(s"agent $executor ") && process != besides))
+  def executorLost(executor: String): Unit = Option(agents.remove(executor)).foreach { agent =>
+    streams.values().asScala.foreach(_.end(_ == agent))
+  }
 
   def of(root: String): StorageCounters = Option(streams.get(root)).fold(StorageCounters())(_.sum)
 }

@@ -152,8 +152,8 @@ object ExecutorSide extends Logging {
     val dir = new File(streamFolder(barrier.stream, barrier.run), s"$operator/$partition/$store")
     // Spark closes a store that has moved away long after another one was opened here in its place.
     open.merge(dir, Opened(query, 1), (before, now) => Opened(now.query, before.times + 1))
-    if (!dir.isDirectory) {
-      opening(dir)(folders.synchronized(onDisk(Files.createDirectories(dir.toPath, OwnerOnly.folders(dir.toPath): _*))))
+    if (!dir.isDirectory) opening(dir) {
+      folders.synchronized(onDisk(Files.createDirectories(dir.toPath, OwnerOnly.folders(dir.toPath): _*)))
       val runs = Option(streamFolder(barrier.stream, barrier.run).getParentFile.listFiles()).toSeq.flatten
       // The last run may still be shutting down.
       val old = runs.filter(_.getName < f"run-${barrier.run - 1}%08d")

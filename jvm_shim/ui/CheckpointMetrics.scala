@@ -4,29 +4,38 @@ import scala.collection.mutable
 
 import com.codahale.metrics.{Gauge, Histogram, MetricRegistry, Reservoir, Snapshot, UniformSnapshot}
 
-import org.apache.spark.{SparkContext, SparkEnv}
 import org.apache.spark.ckpt.{CheckpointCompleted, CheckpointEvent, CheckpointRunStarted, StorageCounters}
+import org.apache.spark.metrics.MetricsSystem
 import org.apache.spark.metrics.source.Source
 
 /** One source of Spark's metrics system for each query, with Flink's names; they go wherever the user's sinks and Prometheus endpoint are. */
-class CheckpointMetrics(sc: SparkContext, model: CheckpointModel) {
-  private val registered = mutable.Map.empty[String, QuerySource]
+class CheckpointMetrics(system: => MetricsSystem, model: CheckpointModel) {
+  private val registered = mutable.LinkedHashMap.empty[String, QuerySource]
 
   /** Runs on the listener's own queue, after the model has taken the event. */
   def noticed(event: CheckpointEvent): Unit = event match {
     case e: CheckpointRunStarted =>
-      val system = SparkEnv.get.metricsSystem
-      // Also those of queries that have ended so long ago that nothing is known of them any more.
-      (e.root +: registered.keys.filter(model.view(_).isEmpty).toSeq).foreach(registered.remove(_).foreach(system.removeSource))
-      val source = new QuerySource(e, model)
-      registered.put(e.root, source)
-      system.registerSource(source)
+      registered.remove(e.root).foreach(remove)
+      register(e)
     case e: CheckpointCompleted => registered.get(e.root).foreach(_.noticed(e.operators.map(_.id)))
     case _ =>
   }
+
+  private def register(query: CheckpointRunStarted): Unit = {
+    val source = new QuerySource(query, model)
+    registered.put(query.root, source)
+    system.registerSource(source)
+  }
+
+  // Spark removes all metrics that begin with the source's name: those of `orders_eu` go with those of `orders`.
+  private def remove(source: QuerySource): Unit = {
+    val others = registered.values.filter(_.sourceName.startsWith(source.sourceName)).toSeq
+    (source +: others).foreach(system.removeSource)
+    others.foreach(other => register(other.query))
+  }
 }
 
-private class QuerySource(query: CheckpointRunStarted, model: CheckpointModel) extends Source {
+private class QuerySource(val query: CheckpointRunStarted, model: CheckpointModel) extends Source {
   override val sourceName: String = s"checkpoints.${if (query.name != null && query.name.nonEmpty) query.name else query.queryId}"
   override val metricRegistry: MetricRegistry = new MetricRegistry
 

@@ -8,7 +8,7 @@ import scala.xml.{Node, Text}
 import jakarta.servlet.http.HttpServletRequest
 import org.json4s.JValue
 
-import org.apache.spark.SparkContext
+import org.apache.spark.{SparkContext, SparkEnv}
 import org.apache.spark.ckpt.{CheckpointFeed, DriverSide, RestoreLog}
 import org.apache.spark.ui.{SparkUI, SparkUITab, UIUtils, WebUIPage}
 
@@ -30,7 +30,7 @@ object CheckpointsTab {
   /** Of a running application. */
   def attach(sc: SparkContext): Unit = {
     val model = new CheckpointModel(Some(CheckpointModel.Live(CheckpointFeed.progressOf, () => System.currentTimeMillis(), DriverSide.sourceLags)))
-    sc.listenerBus.addToQueue(new CheckpointHistory(model, Some(new CheckpointMetrics(sc, model))), Queue)
+    sc.listenerBus.addToQueue(new CheckpointHistory(model, Some(new CheckpointMetrics(SparkEnv.get.metricsSystem, model))), Queue)
     sc.ui.foreach(new CheckpointsTab(_, model, RestoreLog.text))
   }
 }

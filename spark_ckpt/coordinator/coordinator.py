@@ -97,12 +97,12 @@ class Coordinator:
         workers = [*self._workers.values(), *tuple(self._leaving)]
         for worker in workers:
             worker.end()
-        # A put that is answered may lead to one more question (its answer was lost: read back), hence twice.
+        # A put that is answered may lead to one more question (its answer was lost: read back), and a deletion to one more, hence twice.
         for _ in range(2):
             for worker in workers:
                 worker.quiet(max(0.0, deadline - time.monotonic()))
             self._pools.foreground.wait(max(0.0, deadline - time.monotonic()))
-        self._pools.background.wait(max(0.0, deadline - time.monotonic()))
+            self._pools.background.wait(max(0.0, deadline - time.monotonic()))
 
     # --- the application
 

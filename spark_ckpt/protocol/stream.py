@@ -35,7 +35,7 @@ class Stream:
         self._settings = settings or Settings()
         self._tickets = Tickets()
         self._story = Story()
-        self._waiting: list[ev.Event] = []
+        self._waiting: dict[object, ev.Event] = {}
         self._refusal = do.Refused(RequestName.RESUME, ErrorKind.INTERNAL, "")
         self._gate = Gate.EPOCH
         self.stage: Start | Resume | Run | None = None
@@ -47,21 +47,22 @@ class Stream:
     @property
     def wanted(self) -> frozenset[str]:
         """States that tasks wait for."""
-        later = frozenset(event.uid for event in self._waiting if isinstance(event, ev.StateWanted))
+        later = frozenset(event.uid for event in self._waiting.values() if isinstance(event, ev.StateWanted))
         return later | (self.run.handover.wanted if self.run else frozenset())
 
     def handle(self, event: ev.Event, now_ms: int) -> list[Instruction]:
         """Raises `InvalidTransitionError` for what cannot happen; the stream is unusable then, until the next `StartRequested`."""
         if isinstance(event, ev.StartRequested):
-            self._waiting = []
+            self._waiting = {}
+            left = self.run.subsumption.deleter.delete(None, at_last=True) if self.run else []
             self._gate = self._gate_for(event.forgetful)
             ahead = self._settings.ahead if self._gate is Gate.BACKGROUND else 0
             settings = replace(self._settings, ahead=ahead)
             self.stage = Start(event, self._tickets, self._story, settings, self._parts.start)
             told = self._of_real_time(event.forgetful) if event.real_time else self._why_every_epoch(event.forgetful)
-            return [*told, *self._advance(self.stage.begin(now_ms), now_ms)]
+            return [*left, *told, *self._advance(self.stage.begin(now_ms), now_ms)]
         if isinstance(event, ev.ResumeRequested):
-            self._waiting = []
+            self._waiting = {}
             self._gate = Gate.BACKGROUND if event.real_time else self._gate_for(event.forgetful)
             self.stage = Resume(event, self._gate, self._tickets, self._story)
             return self._advance(self.stage.begin(now_ms), now_ms)
@@ -111,11 +112,10 @@ class Stream:
     def _after_resume(self, stage: Resume, event: ev.Event) -> list[Instruction]:
         """The JVM sends `resume`, the acks and what was unanswered back to back: they wait until the run is rebuilt."""
         if stage.phase is not ResumePhase.REFUSED:
-            if isinstance(event, ev.HoldingReceived):  # it comes twice a second, and the storage may be away for hours
-                self._waiting = [
-                    w for w in self._waiting if not (isinstance(w, ev.HoldingReceived) and w.executor == event.executor)
-                ]
-            self._waiting.append(event)
+            # A report comes twice a second, and the storage may be away for hours: the newest of each executor waits.
+            key = event.executor if isinstance(event, ev.HoldingReceived) else object()
+            self._waiting.pop(key, None)
+            self._waiting[key] = event
             return []
         return _refusal(event, self._refusal)
 
@@ -125,8 +125,8 @@ class Stream:
         stage = self.stage
         if isinstance(stage, Resume) and stage.phase is ResumePhase.REFUSED:
             self._refusal = next((i for i in given if isinstance(i, do.Refused)), self._refusal)
-            waiting, self._waiting = self._waiting, []
-            return given + [refused for event in waiting for refused in _refusal(event, self._refusal)]
+            waiting, self._waiting = self._waiting, {}
+            return given + [refused for event in waiting.values() for refused in _refusal(event, self._refusal)]
         if not isinstance(stage, (Start, Resume)) or stage.beginning is None:
             return given
         settings = self._settings
@@ -141,8 +141,8 @@ class Stream:
             copied = _copied_from(stage.beginning.claim.restored, origin.id)
             given.append(do.Announce(Announcement.RESTORED, {**summary.to_json(), **copied}))
         given += run.begin(now_ms)
-        waiting, self._waiting = self._waiting, []
-        for event in waiting:
+        waiting, self._waiting = self._waiting, {}
+        for event in waiting.values():
             given += run.handle(event, now_ms)
         return given
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 from py4j.protocol import Py4JJavaError
 
 from tests.drivers.spark.driver_streams import Started
+from tests.drivers.spark.event_logs import BEGIN_MS, PACKAGE
 from tests.drivers.spark.jvm import jvm
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(200)]
@@ -28,29 +29,78 @@ def field(java: Any, of: Any, name: str) -> Any:
     return found.get(None if isinstance(of, str) else of)
 
 
+class Giving:
+    class Java:
+        implements = ("scala.Function0",)
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def apply(self) -> Any:
+        return self._value
+
+
+def counting(java: Any) -> Callable[..., tuple[int, int]]:
+    """Takes a report, and gives what is counted of that stream: requests, and snapshots that wait."""
+    counters = java.org.apache.spark.ckpt.StorageCounters
+    counters.clear()
+
+    def told(root: str, process: str, requests: int, queued: int = 0) -> tuple[int, int]:
+        said = {"process": process, "requests": requests, "queued_snapshots": queued}
+        counters.take(root, java.org.apache.spark.ckpt.Json.parse(json.dumps({"storage": said})))
+        return counters.of(root).requests(), counters.of(root).queuedSnapshots()
+
+    return told
+
+
 def test_of_processes_that_are_over_a_sum_is_kept(java: Any) -> None:
     """Executors come and go, and a stream is started again and again."""
-    counters = java.org.apache.spark.ckpt.StorageCounters
-
-    def told(process: str, requests: int, queued: int = 0) -> None:
-        said = {"process": process, "requests": requests, "queued_snapshots": queued}
-        counters.take("a", java.org.apache.spark.ckpt.Json.parse(json.dumps({"storage": said})))
-
-    counters.clear()
+    told = counting(java)
     for n in range(300):
-        told(f"coordinator {n}", 1)
-        told(f"agent {n} x", 2, queued=1)
+        told("a", f"coordinator {n}", 1)
+        last = told("a", f"agent {n} x", 2, queued=1)
         if n < 299:
-            counters.executorLost(str(n))
-    assert (counters.of("a").requests(), counters.of("a").queuedSnapshots()) == (900, 1)
+            java.org.apache.spark.ckpt.StorageCounters.executorLost(str(n))
+    assert last == (900, 1)
     kept = field(java, "org.apache.spark.ckpt.StorageCounters$", "streams").get("a")
     assert field(java, kept, "live").size() == 2
     assert field(java, kept, "over").size() <= 64
-    told("agent 298 x", 5, queued=7)
-    told("coordinator 298", 3)
-    assert (counters.of("a").requests(), counters.of("a").queuedSnapshots()) == (905, 1), "what it says on its way out counts once"
+    told("a", "agent 298 x", 5, queued=7)
+    assert told("a", "coordinator 298", 3) == (905, 1), "what it says on its way out counts once"
     assert field(java, kept, "live").size() == 2
-    counters.clear()
+
+
+def test_a_late_word_of_a_replaced_agent_ends_no_other_one(java: Any) -> None:
+    """It may be the first that is heard of it in that stream."""
+    told = counting(java)
+    told("a", "agent 1 x", 1, queued=1)
+    assert told("a", "agent 1 y", 1, queued=2) == (2, 2)
+    assert told("b", "agent 1 x", 1, queued=3) == (1, 0)
+    assert told("a", "agent 1 y", 4, queued=5) == (5, 5)
+
+
+def test_the_metrics_of_a_query_do_not_go_with_those_of_one_whose_name_is_shorter(java: Any) -> None:
+    """Spark removes all that begin with the name."""
+    spark = java.org.apache.spark
+    system = spark.metrics.MetricsSystem.createMetricsSystem("driver", spark.SparkConf())
+    registry = field(java, system, "registry")
+    model = spark.ckpt.ui.CheckpointModel(java.scala.Option.empty())
+    metrics = spark.ckpt.ui.CheckpointMetrics(Giving(system), model)
+
+    def started(root: str, name: str) -> None:
+        told = {"Event": PACKAGE + "CheckpointRunStarted", "root": root, "run": 1, "epoch": 0, "timeMs": BEGIN_MS, "background": True}
+        query = {"queryId": "q", "runId": "r", "name": name, "options": {}}
+        metrics.noticed(spark.util.JsonProtocol.sparkEventFromJson(json.dumps({**told, **query})))
+
+    def named() -> list[str]:
+        return sorted(name for name in registry.getNames() if name.endswith(".durabilityLagMs"))
+
+    started("/orders", "orders")
+    started("/orders_eu", "orders_eu")
+    both = named()
+    assert len(both) == 2
+    started("/orders", "orders")
+    assert named() == both
 
 
 class Raising:

@@ -385,7 +385,7 @@ def test_whoever_else_waited_for_a_read_that_failed_reads_for_itself_and_is_not_
         deadline = time.monotonic() + 30
         while restore._asking < 2 and time.monotonic() < deadline:
             time.sleep(0.005)
-        time.sleep(0.05)
+        time.sleep(0.3)  # until it waits for the first one's read
         fails.set()
         with pytest.raises(StorageError, match="injected"):
             first.result(30)

@@ -364,3 +364,29 @@ def test_a_query_that_is_analysed_while_the_one_before_ends_is_answered(applicat
     time.sleep(0.2)
     goes_on.set()
     assert opened.result(WAIT_S)["query_id"] == "q"
+
+
+def test_what_waits_to_be_deleted_when_the_application_ends_is_deleted(begin: Begin) -> None:
+    """It comes with the next deletion, when the one that is under way is done."""
+    application = begin(retained="1")
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        if begun.is_set():
+            time.sleep(0.2)
+        begun.set()
+        goes_on.wait(WAIT_S)
+
+    application.start()
+    application.storage.inject(Fault(Moment.DELAY, operations=frozenset({"delete"}), times=None, pause=hold))
+    for epoch in range(6):
+        application.epoch(1, epoch)
+    assert begun.wait(WAIT_S)
+    with ThreadPoolExecutor(1) as end:
+        closed = end.submit(application.coordinator.close, WAIT_S)
+        time.sleep(0.2)
+        goes_on.set()
+        closed.result(2 * WAIT_S)
+    assert [key for key in application.keys("run-00000001/chk-") if key.endswith("_metadata")] == [
+        f"run-00000001/chk-{epoch}/_metadata" for epoch in (4, 5)
+    ]

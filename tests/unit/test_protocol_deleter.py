@@ -127,3 +127,18 @@ def test_an_object_that_is_still_to_go_is_known_however_many_there_are(answers: 
         storage.answer()
     assert not storage.deleter.has_deleted("seg/0-0"), "as many as are remembered have gone since"
     assert storage.deleter.has_deleted(f"seg/{REMEMBERED // 10 + 1}-9")
+
+
+def test_a_savepoint_that_cannot_be_deleted_is_asked_for_less_and_less_often() -> None:
+    """Also where all else can be: the right to delete may be that of the stream's own bucket."""
+    storage, asked, others = Storage(), 0, 0
+    for epoch in range(200):
+        storage.delete(epoch, f"seg/{epoch}")
+        while storage.asked:
+            mine = storage.asked[0].savepoint is not None
+            asked, others = asked + mine, others + (not mine)
+            storage.answer("denied" if mine else None)
+    assert 0 < asked <= 12
+    assert storage.warned == asked
+    assert others >= asked - 1
+    assert len(storage.gone) == others

@@ -164,9 +164,9 @@ def test_of_what_executors_hold_the_newest_report_waits_for_a_resume() -> None:
         for executor in ("1", "2"):
             other.push(ev.HoldingReceived(executor, frozenset({f"u{number}"}), number))
         other.push(ev.ExecutorsLost(frozenset({f"lost-{number % 3}"})))
-    waiting = [event for event in other.stream._waiting if isinstance(event, ev.HoldingReceived)]
+    waiting = [event for event in other.stream._waiting.values() if isinstance(event, ev.HoldingReceived)]
     assert [(event.executor, event.bytes) for event in waiting] == [("1", 999), ("2", 999)]
-    assert sum(isinstance(event, ev.ExecutorsLost) for event in other.stream._waiting) == 1000
+    assert sum(isinstance(event, ev.ExecutorsLost) for event in other.stream._waiting.values()) == 1000
     other.hold = lambda _: False
     other.release()
     other.epoch(1, 1)

@@ -565,3 +565,21 @@ def test_resume_of_a_rerun_epoch_keeps_its_plan() -> None:
     other, said = resumed(world, 1, claim=4, run=2)
     assert kinds(said) == ["Resumed", "TRIGGERED"]
     assert kinds(other.rest(2, 1)) == ["Sealed", "COMPLETED"]
+
+
+def test_what_waits_to_be_deleted_goes_where_the_query_begins_again_in_place() -> None:
+    """Nobody else remembers what an attempt that lost has uploaded."""
+    driver = running()
+    driver.hold = lambda i: isinstance(i, do.Delete)
+    for epoch in range(3):
+        driver.trigger(epoch)
+        driver.push(ev.AcksReceived((ack(1, epoch, 0, "loser", obj=f"run-00000001/seg/{epoch}-loser"),)))
+        driver.rest(1, epoch)
+    driver.trigger(3)
+    first = held(driver, do.Delete)
+    assert driver.held == []
+    driver.start("b")
+    left = held(driver, do.Delete)
+    assert {f"run-00000001/seg/{epoch}-loser" for epoch in range(2)} <= {*first.objects, *left.objects}
+    for asked in (first, left):
+        driver.push(ev.Deleted(asked.ticket))

@@ -30,7 +30,7 @@ class Deleter:
         self._waiting: list[Batch] = []
         self._open: set[int] = set()
         self._failures = self._pause = 0
-        self._at_last = False
+        self._failed = False
 
     def has_deleted(self, name: str) -> bool:
         """The object is to be deleted, or is gone."""
@@ -42,12 +42,11 @@ class Deleter:
         return frozenset(self._open)
 
     def delete(self, batch: Batch | None, at_last: bool = False) -> list[Instruction]:
-        """What is new, and what failed before. After failures more and more calls pass without a request (`at_last`: this one does not,
-        and no other one follows): a storage that refuses deletions would be asked for more with every epoch."""
+        """What is new, and what failed before, unless one is under way (`at_last`: beside it). After failures more and more calls pass
+        without a request (`at_last`: this one does not): a storage that refuses deletions would be asked for more with every epoch."""
         if batch:
             self._going.update(batch.objects)
             self._waiting.append(batch)
-        self._at_last |= at_last
         if at_last or not self._open:
             if self._pause and not at_last:
                 self._pause -= 1
@@ -62,14 +61,17 @@ class Deleter:
     def _delete(self, batch: Batch) -> Instruction:
         def deleted(event: ev.Deleted) -> list[Instruction]:
             self._open.discard(event.ticket)
-            if event.failure is None:
-                self._failures = self._pause = 0
-                self._remember(batch.objects)
-                return [*self._gone(batch), *([] if self._open or self._at_last else self._ask())]
-            self._waiting.insert(0, batch)
-            self._failures += 1
-            self._pause = min(2**self._failures, MOST_PASSED) - 2
-            return [do.Log(Level.WARN, f"{self._backlog}: {event.failure}")]
+            self._failed = self._failed or event.failure is not None
+            failed, goes_on = self._failed, False
+            if not self._open:
+                self._failed, goes_on = False, not failed
+                self._failures = self._failures + 1 if failed else 0
+                self._pause = min(2**self._failures, MOST_PASSED) - 2 if failed else 0
+            if event.failure is not None:
+                self._waiting.insert(0, batch)
+                return [do.Log(Level.WARN, f"{self._backlog}: {event.failure}")]
+            self._remember(batch.objects)
+            return [*self._gone(batch), *(self._ask() if goes_on else [])]
 
         asked = self._questions.ask(lambda ticket: do.Delete(ticket, batch.checkpoints, batch.objects, self._savepoint_of(batch)), deleted)
         self._open.add(asked.ticket)

@@ -32,6 +32,8 @@ EVERY = 1000
 """Entries that a run appends between two passes over the old ones: what one LIST shows."""
 A_PART = 24
 """Of the time that entries stay: so often there is a pass at least, however rarely epochs come."""
+AHEAD = 30
+"""Times as long as entries stay: a date that is further ahead is wrong."""
 AT_A_TIME = 100
 """Entries of which it is looked up in one step what they name."""
 
@@ -139,11 +141,13 @@ class LogTrim:
     def old(self, found: tuple[tuple[int, int], ...]) -> list[int]:
         """Rule: up to the first that is too young. What stands behind that is younger, unless somebody wrote into a hole.
 
-        One with a date that is still to come was stored while the storage's clock was wrong. It is older than what stands behind it.
+        One with a date that is far ahead was stored while the storage's clock was wrong. It is older than what stands behind it. Not what
+        is ahead by less: (1) a run stores n - 1 with such a date, and sleeps; (2) n - 1 and n, of others, go; (3) it wakes up at about
+        that date and takes its own n for sure.
         """
         numbers = []
         for number, stored_ms in found:
-            if stored_ms > self._before_ms + 2 * self._kept_ms:
+            if stored_ms > self._before_ms + AHEAD * self._kept_ms:
                 self._undated.append(number)
             elif stored_ms >= self._before_ms:
                 self._is_young = True

@@ -372,19 +372,19 @@ def test_what_waits_to_be_deleted_when_the_application_ends_is_deleted(begin: Be
     begun, goes_on = threading.Event(), threading.Event()
 
     def hold() -> None:
-        if begun.is_set():
-            time.sleep(0.2)
         begun.set()
         goes_on.wait(WAIT_S)
 
     application.start()
-    application.storage.inject(Fault(Moment.DELAY, operations=frozenset({"delete"}), times=None, pause=hold))
+    application.storage.inject(Fault(Moment.DELAY, operations=frozenset({"delete"}), times=1, pause=hold))
     for epoch in range(6):
         application.epoch(1, epoch)
     assert begun.wait(WAIT_S)
     with ThreadPoolExecutor(1) as end:
         closed = end.submit(application.coordinator.close, WAIT_S)
         time.sleep(0.2)
+        for worker in application.coordinator._workers.values():
+            worker._queue.put(lambda: time.sleep(0.5))  # the stream has something to do when the answer comes
         goes_on.set()
         closed.result(2 * WAIT_S)
     assert [key for key in application.keys("run-00000001/chk-") if key.endswith("_metadata")] == [

@@ -39,6 +39,7 @@ object CheckpointFeed extends Contained {
 
   /** What the driver knows of one stream's current run. Guarded by itself. */
   private final class Stream {
+    var runs = false
     var counts = CheckpointCounts()
     var background = false
     val making = mutable.LinkedHashMap.empty[(Long, Long), Making]
@@ -68,6 +69,7 @@ object CheckpointFeed extends Contained {
       val stream = streamOf(barrier.root)
       givenUp(sc, barrier.root, stream, "the query went back to its last completed checkpoint", _.run != barrier.run)
       stream.synchronized {
+        stream.runs = true
         stream.background = background
         stream.names = Map.empty
         stream.namesOf = namesOf
@@ -77,10 +79,13 @@ object CheckpointFeed extends Contained {
         barrier.root, barrier.run, barrier.epoch, System.currentTimeMillis(), queryId, runId, name, background, options, batchMs))
     }
 
+  def runs(root: String): Boolean = Option(streams.get(root)).exists(stream => stream.synchronized(stream.runs))
+
   /** A run is over: its counts stay for the next one, and what refers to the query goes. */
   def ended(root: String): Unit = contained("a run's end") {
     Option(streams.get(root)).foreach { stream =>
       stream.synchronized {
+        stream.runs = false
         stream.namesOf = () => Map.empty
         stream.epochs.clear()
       }

@@ -31,7 +31,7 @@ final case class RestoreProgress(snapshots: Long = 0, ofSnapshots: Long = 0, byt
 }
 
 object StorageCounters {
-  private val OverKept = 64
+  private val OverKept = 1000
   private val Agent = "agent (\\S+) .*".r
 
   /** Of one stream. A process counts from its own beginning; one that is over is counted as it was last seen. */
@@ -54,7 +54,8 @@ object StorageCounters {
     // What it had in its queue is another one's now, or gone.
     private def end(process: String, report: StorageCounters): Unit = {
       val last = report.copy(queuedSnapshots = 0, queuedBytes = 0, restore = RestoreProgress())
-      former = former + last - over.put(process, last).getOrElse(StorageCounters())
+      former = former + last - over.remove(process).getOrElse(StorageCounters())
+      over.put(process, last)
       while (over.size > OverKept) over.remove(over.head._1)
     }
 

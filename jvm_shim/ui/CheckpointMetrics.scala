@@ -4,38 +4,44 @@ import scala.collection.mutable
 
 import com.codahale.metrics.{Gauge, Histogram, MetricRegistry, Reservoir, Snapshot, UniformSnapshot}
 
-import org.apache.spark.ckpt.{CheckpointCompleted, CheckpointEvent, CheckpointRunStarted, StorageCounters}
+import org.apache.spark.ckpt.{CheckpointCompleted, CheckpointEvent, CheckpointFeed, CheckpointRunStarted, StorageCounters}
 import org.apache.spark.metrics.MetricsSystem
 import org.apache.spark.metrics.source.Source
 
-/** One source of Spark's metrics system for each query, with Flink's names; they go wherever the user's sinks and Prometheus endpoint are. */
+/**
+ * One source of Spark's metrics system for each query, with Flink's names; they go wherever the user's sinks and Prometheus endpoint are. Of
+ * two queries with one name, the one that was started last has it.
+ */
 class CheckpointMetrics(system: => MetricsSystem, model: CheckpointModel) {
   private val registered = mutable.LinkedHashMap.empty[String, QuerySource]
 
   /** Runs on the listener's own queue, after the model has taken the event. */
   def noticed(event: CheckpointEvent): Unit = event match {
-    case e: CheckpointRunStarted =>
-      registered.remove(e.root).foreach(remove)
-      register(e)
+    case e: CheckpointRunStarted => begin(new QuerySource(e, model))
     case e: CheckpointCompleted => registered.get(e.root).foreach(_.noticed(e.operators.map(_.id)))
     case _ =>
   }
 
-  private def register(query: CheckpointRunStarted): Unit = {
-    val source = new QuerySource(query, model)
-    registered.put(query.root, source)
-    system.registerSource(source)
+  private def begin(source: QuerySource): Unit = {
+    val gone = registered.values.filter(s => s.root == source.root || s.sourceName == source.sourceName || isForgotten(s.root)).toSeq
+    // Spark removes all metrics that begin with the source's name: those of `orders_eu` go with those of `orders`.
+    val beside = registered.values.filter(s => !gone.contains(s) && gone.exists(g => s.sourceName.startsWith(g.sourceName))).toSeq
+    (gone ++ beside).foreach { s =>
+      registered.remove(s.root)
+      system.removeSource(s)
+    }
+    (beside.map(_.again) :+ source).foreach { s =>
+      registered.put(s.root, s)
+      system.registerSource(s)
+    }
   }
 
-  // Spark removes all metrics that begin with the source's name: those of `orders_eu` go with those of `orders`.
-  private def remove(source: QuerySource): Unit = {
-    val others = registered.values.filter(_.sourceName.startsWith(source.sourceName)).toSeq
-    (source +: others).foreach(system.removeSource)
-    others.foreach(other => register(other.query))
-  }
+  /** A query is over, and so many have begun since that nothing is known of it any more. */
+  private def isForgotten(root: String): Boolean = !model.knows(root) && !CheckpointFeed.runs(root)
 }
 
-private class QuerySource(val query: CheckpointRunStarted, model: CheckpointModel) extends Source {
+private class QuerySource(query: CheckpointRunStarted, model: CheckpointModel) extends Source {
+  val root: String = query.root
   override val sourceName: String = s"checkpoints.${if (query.name != null && query.name.nonEmpty) query.name else query.queryId}"
   override val metricRegistry: MetricRegistry = new MetricRegistry
 
@@ -83,6 +89,13 @@ private class QuerySource(val query: CheckpointRunStarted, model: CheckpointMode
   values("watermarkLag")(_.eventTimes.flatMap(_.watermarkMs))
 
   private val operators = mutable.Set.empty[Long]
+
+  /** The same, for the metrics system: what was removed there still hears of what is added to it. */
+  def again: QuerySource = {
+    val source = new QuerySource(query, model)
+    source.noticed(operators)
+    source
+  }
 
   /** Operators are known once an epoch has gone through the query. The metrics system takes what is added to a source later. */
   def noticed(ids: Iterable[Long]): Unit =

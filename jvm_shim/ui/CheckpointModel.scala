@@ -98,6 +98,8 @@ class CheckpointModel(live: Option[CheckpointModel.Live] = None) {
   /** The query that was started last comes first. */
   def views: Seq[StreamView] = synchronized(streams.values.toSeq.reverse.map(_.view))
 
+  def knows(root: String): Boolean = synchronized(streams.contains(root))
+
   def view(root: String): Option[StreamView] = synchronized(streams.get(root).map(_.view))
 
   def add(event: CheckpointEvent): Unit = synchronized {

@@ -47,6 +47,7 @@ FOREGROUND_THREADS = 32
 AHEAD = 64
 """In at-least-once: epochs that may run while their plans are not stored yet."""
 LOOKED = 8
+LAST_STEPS = 4
 END_S = 10.0
 """How long puts and deletions in hand may take after the end of stdin, in seconds."""
 
@@ -97,8 +98,8 @@ class Coordinator:
         workers = [*self._workers.values(), *tuple(self._leaving)]
         for worker in workers:
             worker.end()
-        # A put that is answered may lead to one more question (its answer was lost: read back), and a deletion to one more, hence twice.
-        for _ in range(2):
+        # The answer to a put may lead to one more question (it was lost: read back), that to a deletion, and that to another one.
+        for _ in range(LAST_STEPS):
             for worker in workers:
                 worker.quiet(max(0.0, deadline - time.monotonic()))
             self._pools.foreground.wait(max(0.0, deadline - time.monotonic()))

@@ -75,20 +75,20 @@ class Run(Machine):
         self.epoch = parts.epoch(beginning)
         self._timers = Timers(self.questions)
         self._executors = Executors()
-        self.subsumption = parts.subsumption(context, beginning, parts.deletions, parts.store, self.let_go)
-        planned, deleted = self.subsumption.deletions.planned, self.subsumption.deleter.has_deleted
+        self._subsumption = parts.subsumption(context, beginning, parts.deletions, parts.store, self.let_go)
+        planned, deleted = self._subsumption.deletions.planned, self._subsumption.deleter.has_deleted
         self.folder = DriverFolder(self, beginning.claim.run, beginning.files, self.questions, planned, deleted)
         self._savepoints = parts.savepoints(beginning.claim.run, self.questions, self.proceed)
         policy = parts.policy(context, self._timers, self.proceed)
         self._checkpoints = parts.checkpoints(
-            self, context, self._timers, self._executors, self.folder, self.subsumption, policy, self._savepoints
+            self, context, self._timers, self._executors, self.folder, self._subsumption, policy, self._savepoints
         )
         self._checkpoint_trigger = CheckpointTrigger(
-            self, context, self.epoch, self._executors, self.subsumption, policy, self._savepoints, self._checkpoints, self._timers
+            self, context, self.epoch, self._executors, self._subsumption, policy, self._savepoints, self._checkpoints, self._timers
         )
-        self.handover = parts.handover(context, self._executors, self._checkpoints, self.subsumption)
+        self.handover = parts.handover(context, self._executors, self._checkpoints, self._subsumption)
         trim = parts.trim(beginning.claim.run, planned, settings.log_kept_ms, settings.trim_every, self.questions, self.let_go)
-        self._log = parts.log(self, context, self._timers, self.folder, self.subsumption.deletions, trim, beginning)
+        self._log = parts.log(self, context, self._timers, self.folder, self._subsumption.deletions, trim, beginning)
         self._planning = parts.planning(self, context, self.epoch, self.folder, self._log)
         self._ending = parts.ending(self, context, self._log)
         self._replaced = beginning.replaced
@@ -101,10 +101,10 @@ class Run(Machine):
         self.now_ms = self.context.now_ms = self.epoch.asked_ms = now_ms
         running = self.phase is RunPhase.RUNNING
         if self._replaced is not None:
-            self.subsumption.take_over(max(self.last_triggered, self._replaced.in_hand))
+            self._subsumption.take_over(max(self.last_triggered, self._replaced.in_hand))
         if running:
-            self.subsumption.loads_from_base(self.epoch.number)
-        self._checkpoints.subsume(self.subsumption.store.cut())
+            self._subsumption.loads_from_base(self.epoch.number)
+        self._checkpoints.subsume(self._subsumption.store.cut())
         self._checkpoints.ended = max([self.epoch.highest_planned, *self.claim.adopted_past(-1).values()])
         stands = self._checkpoints.tell_again() if self._replaced else []
         taken_over = [*self._take_over(), *self._turn_away_lost(), *stands, *self._checkpoint_trigger.watch()]
@@ -120,7 +120,7 @@ class Run(Machine):
         # query goes back, and what it goes back to must not be made without these files.
         at_least_once = self.claim.ahead > 0 and not self._planning.real_time
         ahead = at_least_once and not running and self._replaced.in_hand > self._replaced.sealed
-        if self._replaced.sealed > self.subsumption.completed_epoch and not ahead:
+        if self._replaced.sealed > self._subsumption.completed_epoch and not ahead:
             self._checkpoints.finished = self._finished_epoch(self._replaced.sealed, self._replaced.hooks)
         # Nothing is bridged while the epoch in hand runs, however long: which of the driver's files are only its own is not known.
         return [*taken_over, *(self._watch() if running and self._planning.real_time else []), *rests, *self.proceed()]
@@ -138,11 +138,11 @@ class Run(Machine):
     @property
     def base(self) -> CheckpointId | None:
         """The newest completed checkpoint."""
-        return self.subsumption.base
+        return self._subsumption.base
 
     @property
     def completed(self) -> tuple[CheckpointId, ...]:
-        return self.subsumption.store.ids
+        return self._subsumption.store.ids
 
     @property
     def making(self) -> tuple[int, ...]:
@@ -158,7 +158,7 @@ class Run(Machine):
 
     @property
     def lowest_entry(self) -> int | None:
-        complete, pending = self.subsumption.lowest_entry, self._checkpoints.lowest_entry
+        complete, pending = self._subsumption.lowest_entry, self._checkpoints.lowest_entry
         return complete if complete is None or pending is None else min(complete, pending)
 
     @property
@@ -171,7 +171,7 @@ class Run(Machine):
         if self.phase is RunPhase.FENCED or self._ending.forgotten:
             return []
         held = self.folder.objects | self.folder.unstored | self._log.objects | self._checkpoints.driver_objects
-        return self.subsumption.let_go(held)
+        return self._subsumption.let_go(held)
 
     def files_stored(self) -> list[Instruction]:
         return [*self._log.files_stored(), *self._checkpoints.finalise_all()]
@@ -219,7 +219,7 @@ class Run(Machine):
         if not self._log.line and self.is_quiet:
             instructions += self._log.rest()
         instructions += self._checkpoints.planned(plan.epoch, self.epoch.log(plan.epoch))
-        return instructions + self.subsumption.appended(number, self._checkpoints.named)
+        return instructions + self._subsumption.appended(number, self._checkpoints.named)
 
     def plan_failed(self, kind: ErrorKind, message: str) -> list[Instruction]:
         announced: list[Instruction] = []
@@ -238,13 +238,13 @@ class Run(Machine):
         self.phase = RunPhase.RUNNING
         self.epoch.plan_ms = self.now_ms - self.epoch.asked_ms
         self.epoch.losses = self._executors.losses
-        self.subsumption.loads_from_base(self.epoch.number)
+        self._subsumption.loads_from_base(self.epoch.number)
         self.handover.forget_before(self.epoch.number - 1)
         begun = self._checkpoint_trigger.begin(self.epoch.number, self.epoch.asked_ms, pressure=True)
         return [*self._timers.cancel(ev.Timer.PLAN), *self._watch(), self._barrier(), *begun]
 
     def _barrier(self) -> Instruction:
-        number, newest = self.epoch.number, self.subsumption.store.newest
+        number, newest = self.epoch.number, self._subsumption.store.newest
         checkpoint = self._checkpoints.of(number) is not None
         version, late = self.epoch.version(self.claim), self._checkpoints.late
         sparse = sparse_packs(newest.snapshots) if checkpoint and newest else ()
@@ -306,7 +306,7 @@ class Run(Machine):
 
     def _seal_again(self, event: ev.SealRequested) -> list[Instruction]:
         """Sent again because the coordinator that answered it died; or that one let the epoch run before its plan was stored."""
-        newest, number = self.subsumption.store.newest, self.epoch.number
+        newest, number = self._subsumption.store.newest, self.epoch.number
         if self.context.waits_for_checkpoints:
             known = newest is not None and newest.id == CheckpointId(self.claim.run, event.epoch)
             if newest is None or not known or newest.files.get(commits_file(event.epoch)) != event.commit:
@@ -367,15 +367,15 @@ class Run(Machine):
         return [*self._checkpoints.executors_lost(event.executors), *self.handover.executors_lost()]
 
     def _damage_reported(self, event: ev.DamageReported) -> list[Instruction]:
-        bad = self.subsumption.registry.hit_by(event.checkpoint, event.object)
+        bad = self._subsumption.registry.hit_by(event.checkpoint, event.object)
         if not bad:
             return [do.Log(Level.ERROR, f"state could not be loaded: {event.cause}")]
         cause = without_way_out(event.cause)
         damage = Damage(self.claim.claim, self.claim.run, tuple(sorted(bad | set(self.claim.bad))), cause, self._log.floor)
         message = damaged_message(damage, self.claim)
-        refused = self._refuse_open(ErrorKind.DAMAGED, message)
-        over = self._over(RunPhase.REPORTING, ErrorKind.DAMAGED, message)
-        return [*over, *refused, do.Log(Level.ERROR, message), *self._ending.note_damage(damage)]
+        self._subsumption.deleter.keep_rest()
+        refused = [*self._refuse_open(ErrorKind.DAMAGED, message), do.Log(Level.ERROR, message)]
+        return [*self._over(RunPhase.REPORTING, ErrorKind.DAMAGED, message), *refused, *self._ending.note_damage(damage)]
 
     # --- people's requests, and the end in good order
 
@@ -384,7 +384,7 @@ class Run(Machine):
             return [do.Log(Level.WARN, f"log entry {number} is a {type(entry).__name__.lower()} that this run did not write")]
         if entry.drain and self._planning.real_time:
             return self._savepoints.refuse(number, entry, NOT_IN_REAL_TIME)
-        return self._savepoints.take(number, entry, self._checkpoints.ended, self.subsumption.store.newest)
+        return self._savepoints.take(number, entry, self._checkpoints.ended, self._subsumption.store.newest)
 
     def _finish(self, event: ev.FinishRequested) -> list[Instruction]:
         finished = self._checkpoints.finished
@@ -412,7 +412,7 @@ class Run(Machine):
             message = f"log entry {number} was written by a release this one cannot read; run {self.claim.run} stops"
         else:
             message = fenced_message(self.claim, number, entry)
-        self.subsumption.deletions.append_failed(number)
+        self._subsumption.deletions.append_failed(number)
         refused = self._refuse_open(ErrorKind.FENCED, message)
         over = self._over(RunPhase.FENCED, ErrorKind.FENCED, message)
         return [*over, *refused, do.Failed(ErrorKind.FENCED, message), *self._ending.stopped_meanwhile(why_kept(self.phase))]
@@ -431,7 +431,7 @@ class Run(Machine):
         in_hand = self._replaced.in_hand if self._replaced and self.claim.ahead else -1
         before = self.claim.used if self.claim.used is not None else -1
         used = max(before, self.last_triggered, in_hand, self.epoch.highest_planned)
-        self._ending.going = self.subsumption.everything(self._checkpoints.finalising, self._checkpoints.named | self.folder.unstored)
+        self._ending.going = self._subsumption.everything(self._checkpoints.finalising, self._checkpoints.named | self.folder.unstored)
         over = self._over(RunPhase.ENDING, ErrorKind.CONFLICT, STOPPED)
         return [*over, *refused, *announced, *self._ending.note_end(End(self.claim.claim, self.claim.run, used, self._log.floor))]
 
@@ -453,7 +453,7 @@ class Run(Machine):
         if self.phase is not RunPhase.ENDED or self._ending.landing:
             return []
         self.phase = RunPhase.STOPPED
-        return [*self.subsumption.deleter.delete(self._ending.going, at_last=True), do.Stopped()]
+        return [*self._subsumption.deleter.delete(self._ending.going, at_last=True), do.Stopped()]
 
     def _over(self, phase: RunPhase, kind: ErrorKind, message: str) -> list[Instruction]:
         """What is in the making is given up. Deletions are waited for, answers to people, and of what ends the stream the puts of
@@ -468,7 +468,7 @@ class Run(Machine):
         self._log.trim.end()
         landing = self._ending.landing if phase is RunPhase.ENDING else ()
         answering = self._savepoints.answering if phase is not RunPhase.FENCED else ()
-        self.questions.forget_all(but=[*self.subsumption.deleter.open, self._log.trim.deletion, *landing, *answering])
+        self.questions.forget_all(but=[*self._subsumption.deleter.open, self._log.trim.deletion, *landing, *answering])
         return given_up if phase is RunPhase.FENCED else [*given_up, *closed]
 
     def _refuse_open(self, kind: ErrorKind, message: str) -> list[Instruction]:

@@ -54,13 +54,12 @@ class Stream:
         """Raises `InvalidTransitionError` for what cannot happen; the stream is unusable then, until the next `StartRequested`."""
         if isinstance(event, ev.StartRequested):
             self._waiting = {}
-            left = self.run.subsumption.deleter.delete(None, at_last=True) if self.run else []
             self._gate = self._gate_for(event.forgetful)
             ahead = self._settings.ahead if self._gate is Gate.BACKGROUND else 0
             settings = replace(self._settings, ahead=ahead)
             self.stage = Start(event, self._tickets, self._story, settings, self._parts.start)
             told = self._of_real_time(event.forgetful) if event.real_time else self._why_every_epoch(event.forgetful)
-            return [*left, *told, *self._advance(self.stage.begin(now_ms), now_ms)]
+            return [*told, *self._advance(self.stage.begin(now_ms), now_ms)]
         if isinstance(event, ev.ResumeRequested):
             self._waiting = {}
             self._gate = Gate.BACKGROUND if event.real_time else self._gate_for(event.forgetful)

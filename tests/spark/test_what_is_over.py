@@ -56,17 +56,17 @@ def counting(java: Any) -> Callable[..., tuple[int, int]]:
 def test_of_processes_that_are_over_a_sum_is_kept(java: Any) -> None:
     """Executors come and go, and a stream is started again and again."""
     told = counting(java)
-    for n in range(300):
+    for n in range(1500):
         told("a", f"coordinator {n}", 1)
         last = told("a", f"agent {n} x", 2, queued=1)
-        if n < 299:
+        if n < 1499:
             java.org.apache.spark.ckpt.StorageCounters.executorLost(str(n))
-    assert last == (900, 1)
+    assert last == (4500, 1)
     kept = field(java, "org.apache.spark.ckpt.StorageCounters$", "streams").get("a")
     assert field(java, kept, "live").size() == 2
-    assert field(java, kept, "over").size() <= 64
-    told("a", "agent 298 x", 5, queued=7)
-    assert told("a", "coordinator 298", 3) == (905, 1), "what it says on its way out counts once"
+    assert field(java, kept, "over").size() <= 1000
+    told("a", "agent 1498 x", 5, queued=7)
+    assert told("a", "coordinator 1498", 3) == (4505, 1), "what it says on its way out counts once"
     assert field(java, kept, "live").size() == 2
 
 
@@ -90,17 +90,32 @@ def test_the_metrics_of_a_query_do_not_go_with_those_of_one_whose_name_is_shorte
     def started(root: str, name: str) -> None:
         told = {"Event": PACKAGE + "CheckpointRunStarted", "root": root, "run": 1, "epoch": 0, "timeMs": BEGIN_MS, "background": True}
         query = {"queryId": "q", "runId": "r", "name": name, "options": {}}
-        metrics.noticed(spark.util.JsonProtocol.sparkEventFromJson(json.dumps({**told, **query})))
+        event = spark.util.JsonProtocol.sparkEventFromJson(json.dumps({**told, **query}))
+        model.add(event)
+        metrics.noticed(event)
 
     def named() -> list[str]:
-        return sorted(name for name in registry.getNames() if name.endswith(".durabilityLagMs"))
+        return sorted(name.split(".")[-2] for name in registry.getNames() if name.endswith(".durabilityLagMs"))
+
+    def registered(root: str) -> Any:
+        return field(java, metrics, "registered").apply(root).metricRegistry().getMetrics().get("durabilityLagMs")
+
+    def shown(name: str) -> Any:
+        (full,) = (full for full in registry.getNames() if full.endswith(f"checkpoints.{name}.durabilityLagMs"))
+        return registry.getMetrics().get(full)
 
     started("/orders", "orders")
     started("/orders_eu", "orders_eu")
-    both = named()
-    assert len(both) == 2
+    for _ in range(2):
+        started("/orders", "orders")
+        assert named() == ["orders", "orders_eu"]
+    started("/elsewhere", "orders")
+    assert shown("orders").equals(registered("/elsewhere"))
     started("/orders", "orders")
-    assert named() == both
+    assert shown("orders").equals(registered("/orders")), "the last that was started has the name"
+    for n in range(150):
+        started(f"/hourly-{n}", f"hourly_{n}")
+    assert len(named()) <= 101, "nothing is known any more of those that began first"
 
 
 class Raising:

@@ -85,8 +85,8 @@ def test_what_failed_goes_with_what_has_come_meanwhile_once_some_calls_have_pass
     assert storage.gone == [Batch((CheckpointId(1, 1), CheckpointId(1, 2)), ("seg/1", "seg/2"))]
 
 
-def test_the_last_call_asks_for_all_that_is_left_and_nothing_follows() -> None:
-    """Also beside one that is under way, and where deletions fail."""
+def test_the_last_call_asks_for_all_that_is_left() -> None:
+    """Also beside one that is under way."""
     storage = Storage()
     storage.delete(1, "seg/1")
     storage.delete(2, "seg/2")
@@ -95,21 +95,36 @@ def test_the_last_call_asks_for_all_that_is_left_and_nothing_follows() -> None:
     assert len(storage.deleter.open) == 2
     storage.answer("away")
     storage.answer()
+    assert storage.names == [("seg/1",)], "once more, as the storage has answered since"
+    storage.answer("away")
     assert (storage.names, storage.deleter.open) == ([], frozenset())
 
 
-def test_a_savepoint_that_the_stream_took_over_goes_by_itself_and_with_its_checkpoint() -> None:
+def test_a_savepoint_that_the_stream_took_over_follows_the_checkpoint_that_was_copied_from_it() -> None:
     storage = Storage()
-    storage.delete(3, "seg/3")
     for epoch in (0, 1):
         storage.delete(epoch, f"seg/{epoch}")
+    assert [asked.savepoint for asked in storage.asked] == [None]
     storage.answer()
-    assert [(asked.objects, asked.savepoint) for asked in storage.asked] == [(("seg/0",), SAVEPOINT), (("seg/1",), None)]
-    storage.delete(4, "seg/4")
+    assert [(asked.objects, asked.savepoint) for asked in storage.asked] == [(("seg/1",), None), ((), SAVEPOINT)]
+    storage.delete(2, "seg/2")
     storage.answer()
-    assert storage.names == [("seg/1",)], "one is still under way"
+    assert [(asked.objects, asked.savepoint) for asked in storage.asked] == [((), SAVEPOINT), (("seg/2",), None)]
+    for _ in range(2):
+        storage.answer()
+    assert (storage.asked, len(storage.gone)) == ([], 3), "that of a savepoint is nobody's"
+    storage.delete(3, "seg/3")
+    assert [asked.savepoint for asked in storage.asked] == [None]
+
+
+def test_where_damage_was_found_nothing_more_is_asked_for() -> None:
+    storage = Storage()
+    for epoch in range(1, 4):
+        storage.delete(epoch, f"seg/{epoch}")
+    storage.deleter.keep_rest()
     storage.answer()
-    assert storage.names == [("seg/4",)]
+    assert (storage.names, len(storage.gone)) == ([], 1)
+    assert storage.deleter.has_deleted("seg/3"), "an acknowledgement that names it is still refused"
 
 
 @pytest.mark.parametrize("answers", [0, 1])
@@ -130,15 +145,14 @@ def test_an_object_that_is_still_to_go_is_known_however_many_there_are(answers: 
 
 
 def test_a_savepoint_that_cannot_be_deleted_is_asked_for_less_and_less_often() -> None:
-    """Also where all else can be: the right to delete may be that of the stream's own bucket."""
-    storage, asked, others = Storage(), 0, 0
+    """The right to delete may be that of the stream's own bucket. All else goes at once."""
+    storage, denied = Storage(), 0
     for epoch in range(200):
         storage.delete(epoch, f"seg/{epoch}")
         while storage.asked:
             mine = storage.asked[0].savepoint is not None
-            asked, others = asked + mine, others + (not mine)
+            denied += mine
             storage.answer("denied" if mine else None)
-    assert 0 < asked <= 12
-    assert storage.warned == asked
-    assert others >= asked - 1
-    assert len(storage.gone) == others
+        assert len(storage.gone) == epoch + 1
+    assert 5 < denied <= 10
+    assert storage.warned == denied

@@ -567,19 +567,15 @@ def test_resume_of_a_rerun_epoch_keeps_its_plan() -> None:
     assert kinds(other.rest(2, 1)) == ["Sealed", "COMPLETED"]
 
 
-def test_what_waits_to_be_deleted_goes_where_the_query_begins_again_in_place() -> None:
-    """Nobody else remembers what an attempt that lost has uploaded."""
+def test_what_waits_to_be_deleted_stays_where_damage_is_found() -> None:
+    """(1) Checkpoint 1 waits while another deletion is under way; (2) all that is retained turns out damaged; (3) the start goes back."""
     driver = running()
     driver.hold = lambda i: isinstance(i, do.Delete)
-    for epoch in range(3):
-        driver.trigger(epoch)
-        driver.push(ev.AcksReceived((ack(1, epoch, 0, "loser", obj=f"run-00000001/seg/{epoch}-loser"),)))
-        driver.rest(1, epoch)
-    driver.trigger(3)
-    first = held(driver, do.Delete)
+    for epoch in range(5):
+        driver.epoch(1, epoch)
+    deletion = held(driver, do.Delete)
+    assert deletion.checkpoints == (CheckpointId(1, 0),)
+    driver.push(ev.DamageReported(None, CheckpointId(1, 4), "checksum"))
+    driver.push(ev.Deleted(deletion.ticket))
     assert driver.held == []
-    driver.start("b")
-    left = held(driver, do.Delete)
-    assert {f"run-00000001/seg/{epoch}-loser" for epoch in range(2)} <= {*first.objects, *left.objects}
-    for asked in (first, left):
-        driver.push(ev.Deleted(asked.ticket))
+    assert CheckpointId(1, 1) in driver.world.checkpoints

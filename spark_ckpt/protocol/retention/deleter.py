@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
@@ -17,20 +18,35 @@ MOST_PASSED = 64
 """How many calls at most pass without a deletion, when deletions fail."""
 
 
+@dataclass
+class _Line:
+    """Deletions of one kind, one under way at a time; what failed is the first that waits."""
+
+    waiting: list[Batch] = field(default_factory=list)
+    open: set[int] = field(default_factory=set)
+    failures: int = 0
+    pause: int = 0
+    """So many calls are still to pass."""
+
+
 class Deleter:
-    """One deletion is under way at a time, and what comes meanwhile goes with the next: so a storage that is slow to delete is asked less
-    often for more, instead of falling behind. `gone`: called when a batch is gone."""
+    """What comes while a deletion is under way goes with the next: so a storage that is slow to delete is asked less often for more,
+    instead of falling behind. `gone`: called when a batch is gone.
+
+    The savepoint that the stream took over (CLAIM) follows the checkpoint that was copied from it, in a line of its own: it lies where the
+    stream may have no right to delete, and nothing waits for it.
+    """
 
     def __init__(self, claim: Claim, questions: Questions, gone: Callable[[Batch], list[Instruction]]) -> None:
-        self._claim = claim
+        restored = claim.restored
+        self._copy = restored.imported if restored and restored.owned else None
+        self._savepoint = restored.path if restored else ""
         self._questions = questions
         self._gone = gone
         self._going: set[str] = set()
         self._deleted: dict[str, None] = {}
-        self._waiting: list[Batch] = []
-        self._open: set[int] = set()
-        self._failures = self._pause = 0
-        self._failed = False
+        self._old = _Line()
+        self._taken_over = _Line()
 
     def has_deleted(self, name: str) -> bool:
         """The object is to be deleted, or is gone."""
@@ -39,42 +55,49 @@ class Deleter:
     @property
     def open(self) -> frozenset[int]:
         """The tickets of deletions that are under way."""
-        return frozenset(self._open)
+        return frozenset(self._old.open | self._taken_over.open)
 
     def delete(self, batch: Batch | None, at_last: bool = False) -> list[Instruction]:
         """What is new, and what failed before, unless one is under way (`at_last`: beside it). After failures more and more calls pass
         without a request (`at_last`: this one does not): a storage that refuses deletions would be asked for more with every epoch."""
         if batch:
             self._going.update(batch.objects)
-            self._waiting.append(batch)
-        if at_last or not self._open:
-            if self._pause and not at_last:
-                self._pause -= 1
-                return []
-            return self._ask()
-        return []
+            self._old.waiting.append(batch)
+        return [i for line in (self._old, self._taken_over) for i in self._ask(line, at_last)]
 
-    def _ask(self) -> list[Instruction]:
-        waiting, self._waiting = self._waiting, []
-        return [self._delete(b) for b in gathered(waiting, lambda b: self._savepoint_of(b) is not None)]
+    def keep_rest(self) -> None:
+        """Rule: what has not been asked for stays where damage was found. It may be all that is intact; whoever starts takes it over."""
+        self._old.waiting.clear()
 
-    def _delete(self, batch: Batch) -> Instruction:
+    def _ask(self, line: _Line, at_last: bool = False) -> list[Instruction]:
+        if not line.waiting or (line.open and not at_last):
+            return []
+        if line.pause and not at_last:
+            line.pause -= 1
+            return []
+        batch, line.waiting = gathered(line.waiting), []
+        return [self._delete(line, batch)]
+
+    def _delete(self, line: _Line, batch: Batch) -> Instruction:
+        savepoint = self._savepoint if line is self._taken_over else None
+
         def deleted(event: ev.Deleted) -> list[Instruction]:
-            self._open.discard(event.ticket)
-            self._failed = self._failed or event.failure is not None
-            failed, goes_on = self._failed, False
-            if not self._open:
-                self._failed, goes_on = False, not failed
-                self._failures = self._failures + 1 if failed else 0
-                self._pause = min(2**self._failures, MOST_PASSED) - 2 if failed else 0
+            line.open.discard(event.ticket)
             if event.failure is not None:
-                self._waiting.insert(0, batch)
-                return [do.Log(Level.WARN, f"{self._backlog}: {event.failure}")]
+                line.waiting.insert(0, batch)
+                line.failures += 1
+                line.pause = min(2**line.failures, MOST_PASSED) - 2
+                return [do.Log(Level.WARN, f"{self._backlog if savepoint is None else self._left_over}: {event.failure}")]
+            line.failures = line.pause = 0
             self._remember(batch.objects)
-            return [*self._gone(batch), *(self._ask() if goes_on else [])]
+            gone = self._gone(batch) if savepoint is None else []
+            if self._copy not in batch.checkpoints:
+                return [*gone, *self._ask(line)]
+            self._taken_over.waiting.append(Batch((), ()))
+            return [*gone, *self._ask(line), *self._ask(self._taken_over)]
 
-        asked = self._questions.ask(lambda ticket: do.Delete(ticket, batch.checkpoints, batch.objects, self._savepoint_of(batch)), deleted)
-        self._open.add(asked.ticket)
+        asked = self._questions.ask(lambda ticket: do.Delete(ticket, batch.checkpoints, batch.objects, savepoint), deleted)
+        line.open.add(asked.ticket)
         return asked
 
     def _remember(self, gone: tuple[str, ...]) -> None:
@@ -86,13 +109,13 @@ class Deleter:
     @property
     def _backlog(self) -> str:
         """All of it is in the registry, and has to be: a successor may go on from one of these checkpoints."""
-        checkpoints, objects = sum(len(b.checkpoints) for b in self._waiting), sum(len(b.objects) for b in self._waiting)
+        waiting = self._old.waiting
+        checkpoints, objects = sum(len(b.checkpoints) for b in waiting), sum(len(b.objects) for b in waiting)
         return (
             f"old checkpoints could not be deleted, which is tried again; until then they cost storage, and memory of the coordinator "
             f"({checkpoints} checkpoints, {objects} objects)"
         )
 
-    def _savepoint_of(self, batch: Batch) -> str | None:
-        """The savepoint that the stream took over goes when the checkpoint does that was copied from it (CLAIM)."""
-        restored = self._claim.restored
-        return restored.path if restored and restored.owned and restored.imported in batch.checkpoints else None
+    @property
+    def _left_over(self) -> str:
+        return f"the savepoint {self._savepoint}, which this stream has taken over, could not be deleted, which is tried again"

@@ -14,7 +14,7 @@ Each of the two is a method of its own, so that the simulation can leave it out 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from spark_ckpt.model import CheckpointId
@@ -30,18 +30,14 @@ class Batch:
     objects: tuple[str, ...]
 
 
-def gathered(batches: Iterable[Batch], alone: Callable[[Batch], bool]) -> list[Batch]:
-    """As few as possible: all in one but those that are to stay alone."""
-    apart: list[Batch] = []
+def gathered(batches: Iterable[Batch]) -> Batch:
+    """All in one."""
     checkpoints: dict[CheckpointId, None] = {}
-    objects: dict[str, None] = {}
+    objects: set[str] = set()
     for batch in batches:
-        if alone(batch):
-            apart.append(batch)
-        else:
-            checkpoints.update(dict.fromkeys(batch.checkpoints))
-            objects.update(dict.fromkeys(batch.objects))
-    return [*apart, *([Batch(tuple(checkpoints), tuple(sorted(objects)))] if checkpoints or objects else [])]
+        checkpoints.update(dict.fromkeys(batch.checkpoints))
+        objects.update(batch.objects)
+    return Batch(tuple(checkpoints), tuple(sorted(objects)))
 
 
 class Deletions:

@@ -383,9 +383,14 @@ class StorageClient:
 
         def objects() -> None:
             self.delete_objects(i.objects[: max(0, stop - len(i.checkpoints))])
-            if i.savepoint is not None and not failing:
-                self._env.world.take_over(i.savepoint)
-            self._answer(ev.Deleted(i.ticket, "injected" if failing else None))
+            if failing and total:
+                self._answer(ev.Deleted(i.ticket, "injected"))
+            elif i.savepoint is not None and (failing or self._env.chance(self._env.faults.delete_failed, Observed.DELETE_FAILED)):
+                self._answer(ev.Deleted(i.ticket, savepoint_failure="injected"))
+            else:
+                if i.savepoint is not None:
+                    self._env.world.take_over(i.savepoint)
+                self._answer(ev.Deleted(i.ticket))
 
         def metadata() -> None:
             self.delete_metadata(i.checkpoints[:stop])

@@ -179,9 +179,7 @@ class StorageActions:
                 return ev.RequestAnswered(asked.ticket, asked.number, Outcome.STORED)
             case do.Delete():
                 delete_checkpoints(self.storage, [paths.metadata_key(c) for c in asked.checkpoints], asked.objects)
-                if asked.savepoint is not None:
-                    self._delete_savepoint(asked.savepoint)
-                return ev.Deleted(asked.ticket)
+                return ev.Deleted(asked.ticket, savepoint_failure=self._delete_savepoint(asked.savepoint))
 
     # --- savepoints
 
@@ -240,13 +238,17 @@ class StorageActions:
         with self._opener(RestorePath.at(asked.path).storage_url) as storage:
             return self.transfer.fetch(storage, asked.handles)
 
-    def _delete_savepoint(self, path: str) -> None:
-        """A claim alone does not make a folder the stream's."""
-        if not self._places.may_delete(path):
-            return
+    def _delete_savepoint(self, path: str | None) -> str | None:
+        """Why it is not gone. A claim alone does not make a folder the stream's."""
+        if path is None or not self._places.may_delete(path):
+            return None
         savepoint = RestorePath.at(path)
-        with self._opener(savepoint.storage_url) as storage:
-            delete_savepoint(savepoint, storage)
+        try:
+            with self._opener(savepoint.storage_url) as storage:
+                delete_savepoint(savepoint, storage)
+        except CheckpointError as error:
+            return str(error)
+        return None
 
     def _store_savepoint(self, asked: do.StoreSavepoint) -> ev.Event:
         request = asked.request

@@ -435,10 +435,11 @@ class RequestAnswered:
 
 @dataclass(frozen=True)
 class Deleted:
-    """`failure`: why not all is gone."""
+    """`failure`: why not all checkpoints and objects are gone. `savepoint_failure`: they are, and the savepoint is not."""
 
     ticket: int
     failure: str | None = None
+    savepoint_failure: str | None = None
 
 
 @dataclass(frozen=True)

@@ -227,7 +227,8 @@ class AnswerRequest:
 class Delete:
     """In the background: first the checkpoints' `_metadata`, and only once those are gone the objects -> Deleted.
 
-    `savepoint`: the folder that one of the checkpoints was imported from, and that goes with it.
+    `savepoint`: the folder that one of the checkpoints was imported from, and that goes when that is gone; by itself, where it could not
+    go then.
     """
 
     ticket: int

@@ -113,9 +113,20 @@ def test_the_metrics_of_a_query_do_not_go_with_those_of_one_whose_name_is_shorte
     assert shown("orders").equals(registered("/elsewhere"))
     started("/orders", "orders")
     assert shown("orders").equals(registered("/orders")), "the last that was started has the name"
+    feed = java.org.apache.spark.ckpt.CheckpointFeed
+    feed.announced(None, java.org.apache.spark.ckpt.Json.parse(json.dumps({"root": "/orders", "event": "STANDS", "run": 1, "epoch": 0})))
+    stream = field(java, "org.apache.spark.ckpt.CheckpointFeed$", "streams").get("/orders")
+    runs = stream.getClass().getDeclaredField("runs")
+    runs.setAccessible(True)
+    runs.setBoolean(stream, True)
     for n in range(150):
         started(f"/hourly-{n}", f"hourly_{n}")
-    assert len(named()) <= 101, "nothing is known any more of those that began first"
+    assert len(named()) <= 102, "nothing is known any more of those that began first"
+    assert "orders" in named(), "it still runs"
+    assert "orders_eu" not in named()
+    feed.ended("/orders")
+    started("/last", "last")
+    assert "orders" not in named()
 
 
 class Raising:

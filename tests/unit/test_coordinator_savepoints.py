@@ -21,6 +21,7 @@ from spark_ckpt.storage.memory import wipe
 from spark_ckpt.stored.copies import RestorePath
 from spark_ckpt.stored.metadata.codec import encode_metadata
 from spark_ckpt.stored.places import Places
+from testbed.faulty import Fault, FaultyStorage, Moment
 from tests.drivers.checkpoints import written
 
 STREAM = "memory://actions/s"
@@ -245,6 +246,20 @@ def test_a_location_of_stock_spark_is_nobodys_but_its_owners(checkpoint: Checkpo
     with open_storage(url) as folder:
         assert {stored.key for stored in folder.list("")} == set(files)
     wipe("stock")
+
+
+def test_a_claimed_source_that_cannot_be_deleted_keeps_nothing_else(checkpoint: Checkpoint) -> None:
+    url = "memory://elsewhere/savepoint"
+    with open_storage(url) as folder:
+        folder.put("_metadata", b"no savepoint")
+    denied = FaultyStorage(open_storage("memory://elsewhere"), [Fault(Moment.FAIL_BEFORE, times=None)])
+    configured = StorageActions(STREAM, lambda to, *_: denied if "elsewhere" in to else open_storage(to), Places(STREAM, owned=url))
+    answer = configured.perform(do.Delete(1, (checkpoint.id,), (), savepoint=url))
+    assert isinstance(answer, ev.Deleted)
+    assert answer.failure is None
+    assert answer.savepoint_failure
+    configured.close()
+    wipe("elsewhere")
 
 
 def test_a_claimed_source_goes_with_its_import(actions: StorageActions, checkpoint: Checkpoint) -> None:

@@ -35,9 +35,9 @@ class Storage:
     def go_on(self) -> None:
         self._take(self.deleter.delete(None))
 
-    def answer(self, failure: str | None = None) -> do.Delete:
+    def answer(self, failure: str | None = None, savepoint: str | None = None) -> do.Delete:
         asked = self.asked.pop(0)
-        self._take(self._questions.answer(ev.Deleted(asked.ticket, failure)))
+        self._take(self._questions.answer(ev.Deleted(asked.ticket, failure, savepoint)))
         return asked
 
     def _take(self, told: list[Instruction]) -> None:
@@ -100,31 +100,38 @@ def test_the_last_call_asks_for_all_that_is_left() -> None:
     assert (storage.names, storage.deleter.open) == ([], frozenset())
 
 
-def test_a_savepoint_that_the_stream_took_over_follows_the_checkpoint_that_was_copied_from_it() -> None:
+def test_a_savepoint_that_the_stream_took_over_goes_with_the_checkpoint_that_was_copied_from_it() -> None:
     storage = Storage()
-    for epoch in (0, 1):
+    storage.delete(5, "seg/5")
+    for epoch in (1, 0):
         storage.delete(epoch, f"seg/{epoch}")
     assert [asked.savepoint for asked in storage.asked] == [None]
     storage.answer()
-    assert [(asked.objects, asked.savepoint) for asked in storage.asked] == [(("seg/1",), None), ((), SAVEPOINT)]
-    storage.delete(2, "seg/2")
+    assert [(asked.objects, asked.savepoint) for asked in storage.asked] == [(("seg/0", "seg/1"), SAVEPOINT)]
     storage.answer()
-    assert [(asked.objects, asked.savepoint) for asked in storage.asked] == [((), SAVEPOINT), (("seg/2",), None)]
-    for _ in range(2):
-        storage.answer()
-    assert (storage.asked, len(storage.gone)) == ([], 3), "that of a savepoint is nobody's"
-    storage.delete(3, "seg/3")
+    storage.delete(2, "seg/2")
     assert [asked.savepoint for asked in storage.asked] == [None]
+    storage.answer()
+    assert (storage.asked, len(storage.gone)) == ([], 3)
 
 
 def test_where_damage_was_found_nothing_more_is_asked_for() -> None:
     storage = Storage()
+    storage.delete(0, "seg/0")
+    storage.answer(savepoint="denied")
     for epoch in range(1, 4):
         storage.delete(epoch, f"seg/{epoch}")
+    assert [asked.savepoint for asked in storage.asked] == [None, SAVEPOINT]
+    storage.answer()
+    storage.answer(savepoint="denied")
+    assert storage.names == [("seg/2", "seg/3")]
+    storage.delete(4, "seg/4")
     storage.deleter.keep_rest()
     storage.answer()
-    assert (storage.names, len(storage.gone)) == ([], 1)
-    assert storage.deleter.has_deleted("seg/3"), "an acknowledgement that names it is still refused"
+    for _ in range(3):
+        storage.go_on()
+    assert (storage.asked, len(storage.gone)) == ([], 3)
+    assert storage.deleter.has_deleted("seg/4"), "an acknowledgement that names it is still refused"
 
 
 @pytest.mark.parametrize("answers", [0, 1])
@@ -152,7 +159,13 @@ def test_a_savepoint_that_cannot_be_deleted_is_asked_for_less_and_less_often() -
         while storage.asked:
             mine = storage.asked[0].savepoint is not None
             denied += mine
-            storage.answer("denied" if mine else None)
+            storage.answer(savepoint="denied" if mine else None)
         assert len(storage.gone) == epoch + 1
     assert 5 < denied <= 10
     assert storage.warned == denied
+    for _ in range(64):
+        storage.go_on()
+    storage.answer()
+    for _ in range(100):
+        storage.go_on()
+    assert storage.asked == []

@@ -33,8 +33,8 @@ class Deleter:
     """What comes while a deletion is under way goes with the next: so a storage that is slow to delete is asked less often for more,
     instead of falling behind. `gone`: called when a batch is gone.
 
-    The savepoint that the stream took over (CLAIM) follows the checkpoint that was copied from it, in a line of its own: it lies where the
-    stream may have no right to delete, and nothing waits for it.
+    The savepoint that the stream took over goes with the checkpoint that was copied from it (CLAIM). It lies where the stream may have no
+    right to delete: where it cannot go then, it has a line of its own, so that nothing else waits for it.
     """
 
     def __init__(self, claim: Claim, questions: Questions, gone: Callable[[Batch], list[Instruction]]) -> None:
@@ -67,7 +67,8 @@ class Deleter:
 
     def keep_rest(self) -> None:
         """Rule: what has not been asked for stays where damage was found. It may be all that is intact; whoever starts takes it over."""
-        self._old.waiting.clear()
+        for line in (self._old, self._taken_over):
+            line.waiting.clear()
 
     def _ask(self, line: _Line, at_last: bool = False) -> list[Instruction]:
         if not line.waiting or (line.open and not at_last):
@@ -79,26 +80,31 @@ class Deleter:
         return [self._delete(line, batch)]
 
     def _delete(self, line: _Line, batch: Batch) -> Instruction:
-        savepoint = self._savepoint if line is self._taken_over else None
+        by_itself = line is self._taken_over
+        savepoint = self._savepoint if by_itself or self._copy in batch.checkpoints else None
 
         def deleted(event: ev.Deleted) -> list[Instruction]:
             line.open.discard(event.ticket)
             if event.failure is not None:
-                line.waiting.insert(0, batch)
-                line.failures += 1
-                line.pause = min(2**line.failures, MOST_PASSED) - 2
-                return [do.Log(Level.WARN, f"{self._backlog if savepoint is None else self._left_over}: {event.failure}")]
+                return self._failed(line, batch, f"{self._backlog(batch)}: {event.failure}")
+            left: list[Instruction] = []
+            if event.savepoint_failure is not None:
+                left = self._failed(self._taken_over, Batch((), ()), f"{self._left_over}: {event.savepoint_failure}")
+            if by_itself:
+                return left
             line.failures = line.pause = 0
             self._remember(batch.objects)
-            gone = self._gone(batch) if savepoint is None else []
-            if self._copy not in batch.checkpoints:
-                return [*gone, *self._ask(line)]
-            self._taken_over.waiting.append(Batch((), ()))
-            return [*gone, *self._ask(line), *self._ask(self._taken_over)]
+            return [*left, *self._gone(batch), *self._ask(line)]
 
         asked = self._questions.ask(lambda ticket: do.Delete(ticket, batch.checkpoints, batch.objects, savepoint), deleted)
         line.open.add(asked.ticket)
         return asked
+
+    def _failed(self, line: _Line, batch: Batch, message: str) -> list[Instruction]:
+        line.waiting.insert(0, batch)
+        line.failures += 1
+        line.pause = min(2**line.failures, MOST_PASSED) - 2
+        return [do.Log(Level.WARN, message)]
 
     def _remember(self, gone: tuple[str, ...]) -> None:
         self._going.difference_update(gone)
@@ -106,16 +112,17 @@ class Deleter:
         while len(self._deleted) > REMEMBERED:
             del self._deleted[next(iter(self._deleted))]
 
-    @property
-    def _backlog(self) -> str:
+    def _backlog(self, failed: Batch) -> str:
         """All of it is in the registry, and has to be: a successor may go on from one of these checkpoints."""
-        waiting = self._old.waiting
-        checkpoints, objects = sum(len(b.checkpoints) for b in waiting), sum(len(b.objects) for b in waiting)
+        waiting = gathered([failed, *self._old.waiting])
         return (
             f"old checkpoints could not be deleted, which is tried again; until then they cost storage, and memory of the coordinator "
-            f"({checkpoints} checkpoints, {objects} objects)"
+            f"({len(waiting.checkpoints)} checkpoints, {len(waiting.objects)} objects)"
         )
 
     @property
     def _left_over(self) -> str:
-        return f"the savepoint {self._savepoint}, which this stream has taken over, could not be deleted, which is tried again"
+        return (
+            f"the savepoint {self._savepoint}, which this stream has taken over, could not be deleted; that is tried again as long as this "
+            "run lives, and after that it is yours to delete"
+        )

@@ -68,7 +68,6 @@ class Mutation(Enum):
     START_ORDER = "the tail is read before the checkpoints are listed"
     DELETE_AFTER_APPEND = "nothing is deleted before an own append that follows the completion"
     PUT_IF_ABSENT = "an entry that exists is not overwritten"
-    SPARE_DROPPED = "a deletion spares what dropped checkpoints name that are not gone yet"
     SPARE_NAMED = "a deletion spares what other checkpoints name"
     SPARE_PLANNED = "a deletion spares what plans in the log name"
     RERUN_PLANNED = "planned epochs run again as planned"
@@ -210,7 +209,6 @@ def mutated(mutation: Mutation) -> Variant:
         Mutation.START_ORDER: Variant(parts=Parts(start=StartParts(order=starts.TailTwice))),
         Mutation.DELETE_AFTER_APPEND: Variant(parts=Parts(checkpoints=runs.AtCompletion)),
         Mutation.PUT_IF_ABSENT: Variant(world=OverwritingWorld),
-        Mutation.SPARE_DROPPED: Variant(parts=Parts(deletions=runs.SparingRetained), faults={"delete_failed": 0.6, "crash": 0}),
         Mutation.SPARE_NAMED: Variant(parts=Parts(deletions=runs.SparingNothing)),
         Mutation.SPARE_PLANNED: Variant(parts=Parts(deletions=runs.SparingNoPlan)),
         Mutation.RERUN_PLANNED: Variant(parts=Parts(start=StartParts(plans=starts.WithoutPlans))),

@@ -227,8 +227,7 @@ class AnswerRequest:
 class Delete:
     """In the background: first the checkpoints' `_metadata`, and only once those are gone the objects -> Deleted.
 
-    `savepoint`: the folder that one of the checkpoints was imported from, and that goes when that is gone; by itself, where it could not
-    go then.
+    `savepoint`: the folder that one of the checkpoints was imported from, and that goes after it; alone, where it could not go then.
     """
 
     ticket: int

@@ -12,7 +12,6 @@ from simulation import SELDOM, Campaign, Invariant, Mode, Mutation, Observed, ca
 CAUGHT_IN_BOTH_GATES = {
     Mutation.DELETE_AFTER_APPEND: {Invariant.RETAINED_EXIST},
     Mutation.TOLD_WHEN_DURABLE: {Invariant.COMPLETED_STORED},
-    Mutation.SPARE_DROPPED: {Invariant.NOTHING_NEEDED_DELETED},
     Mutation.SPARE_PLANNED: {Invariant.PLANNED_EXIST},
     Mutation.SPARE_NAMED: {Invariant.NOTHING_NEEDED_DELETED},
     Mutation.RERUN_PLANNED: {Invariant.SAME_DATA},
@@ -46,7 +45,6 @@ SOONER_IN_EVERY_EPOCH = {
     Mutation.GONE_AT_LAST,
     Mutation.ORIGIN_VERIFIED,
     Mutation.READ_BACK,
-    Mutation.SPARE_DROPPED,
 }
 SOONER_IN_INTERVAL = {Mutation.A_DAY, Mutation.COLLECT_AGAIN}
 """What fewer schedules of one mode show than of the other: in the other, only the campaign's many schedules look for it."""
@@ -73,7 +71,6 @@ TRIED_FIRST: dict[tuple[Mode, Mutation], tuple[int, ...]] = {
     (Mode.INTERVAL, Mutation.SEALS_RESENT): (157,),
     (Mode.INTERVAL, Mutation.LOST_WHEN_ALL_REPORTED): (27,),
     (Mode.INTERVAL, Mutation.LOST_WHEN_REPORTED_TWICE): (50,),
-    (Mode.EVERY, Mutation.SPARE_DROPPED): (251,),
     (Mode.EVERY, Mutation.ADOPT): (3, 12),
     (Mode.EVERY, Mutation.READ_BACK): (2, 14),
     (Mode.EVERY, Mutation.DELETE_NOTHING_UNKNOWN): (5,),

@@ -83,6 +83,10 @@ def test_what_failed_goes_with_what_has_come_meanwhile_once_some_calls_have_pass
     assert storage.names == [("seg/1", "seg/2")]
     storage.answer()
     assert storage.gone == [Batch((CheckpointId(1, 1), CheckpointId(1, 2)), ("seg/1", "seg/2"))]
+    storage.delete(3, "seg/3")
+    storage.answer("away")
+    storage.go_on()
+    assert storage.names == [("seg/3",)], "what had failed before counts no more"
 
 
 def test_the_last_call_asks_for_all_that_is_left() -> None:

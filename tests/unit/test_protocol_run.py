@@ -571,11 +571,11 @@ def test_what_waits_to_be_deleted_stays_where_damage_is_found() -> None:
     """(1) Checkpoint 1 waits while another deletion is under way; (2) all that is retained turns out damaged; (3) the start goes back."""
     driver = running()
     driver.hold = lambda i: isinstance(i, do.Delete)
-    for epoch in range(5):
+    for epoch in range(8):
         driver.epoch(1, epoch)
     deletion = held(driver, do.Delete)
     assert deletion.checkpoints == (CheckpointId(1, 0),)
-    driver.push(ev.DamageReported(None, CheckpointId(1, 4), "checksum"))
+    driver.push(ev.DamageReported(None, CheckpointId(1, 7), "checksum"))
     driver.push(ev.Deleted(deletion.ticket))
     assert driver.held == []
     assert CheckpointId(1, 1) in driver.world.checkpoints

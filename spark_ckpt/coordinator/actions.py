@@ -239,15 +239,15 @@ class StorageActions:
             return self.transfer.fetch(storage, asked.handles)
 
     def _delete_savepoint(self, path: str | None) -> str | None:
-        """Why it is not gone. A claim alone does not make a folder the stream's."""
+        """Why it is not gone: whatever that is, what was copied from it is. A claim alone does not make a folder the stream's."""
         if path is None or not self._places.may_delete(path):
             return None
         savepoint = RestorePath.at(path)
         try:
             with self._opener(savepoint.storage_url) as storage:
                 delete_savepoint(savepoint, storage)
-        except CheckpointError as error:
-            return str(error)
+        except Exception as error:
+            return str(describe(error)["message"])
         return None
 
     def _store_savepoint(self, asked: do.StoreSavepoint) -> ev.Event:

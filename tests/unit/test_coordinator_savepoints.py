@@ -248,12 +248,21 @@ def test_a_location_of_stock_spark_is_nobodys_but_its_owners(checkpoint: Checkpo
     wipe("stock")
 
 
-def test_a_claimed_source_that_cannot_be_deleted_keeps_nothing_else(checkpoint: Checkpoint) -> None:
+@pytest.mark.parametrize("broken", [False, True])
+def test_a_claimed_source_that_cannot_be_deleted_keeps_nothing_else(checkpoint: Checkpoint, broken: bool) -> None:
     url = "memory://elsewhere/savepoint"
     with open_storage(url) as folder:
         folder.put("_metadata", b"no savepoint")
     denied = FaultyStorage(open_storage("memory://elsewhere"), [Fault(Moment.FAIL_BEFORE, times=None)])
-    configured = StorageActions(STREAM, lambda to, *_: denied if "elsewhere" in to else open_storage(to), Places(STREAM, owned=url))
+
+    def opened(to: str, *_: object) -> Storage:
+        if "elsewhere" not in to:
+            return open_storage(to)
+        if broken:
+            raise PermissionError("injected")
+        return denied
+
+    configured = StorageActions(STREAM, opened, Places(STREAM, owned=url))
     answer = configured.perform(do.Delete(1, (checkpoint.id,), (), savepoint=url))
     assert isinstance(answer, ev.Deleted)
     assert answer.failure is None

@@ -47,6 +47,7 @@ class Deleter:
         self._deleted: dict[str, None] = {}
         self._old = _Line()
         self._taken_over = _Line()
+        self._keeps = False
 
     def has_deleted(self, name: str) -> bool:
         """The object is to be deleted, or is gone."""
@@ -67,11 +68,10 @@ class Deleter:
 
     def keep_rest(self) -> None:
         """Rule: what has not been asked for stays where damage was found. It may be all that is intact; whoever starts takes it over."""
-        for line in (self._old, self._taken_over):
-            line.waiting.clear()
+        self._keeps = True
 
     def _ask(self, line: _Line, at_last: bool = False) -> list[Instruction]:
-        if not line.waiting or (line.open and not at_last):
+        if not line.waiting or self._keeps or (line.open and not at_last):
             return []
         if line.pause and not at_last:
             line.pause -= 1
@@ -86,7 +86,7 @@ class Deleter:
         def deleted(event: ev.Deleted) -> list[Instruction]:
             line.open.discard(event.ticket)
             if event.failure is not None:
-                return self._failed(line, batch, f"{self._backlog(batch)}: {event.failure}")
+                return self._failed(line, batch, f"{self._left_over if by_itself else self._backlog(batch)}: {event.failure}")
             left: list[Instruction] = []
             if event.savepoint_failure is not None:
                 left = self._failed(self._taken_over, Batch((), ()), f"{self._left_over}: {event.savepoint_failure}")

@@ -49,6 +49,20 @@ class OnAnyAppend(Deletions):
         return [*checkpoints, *waiting], [*discarded, *queued]
 
 
+class SparingRetained(Deletions):
+    def __init__(self, registry: SharedStateRegistry) -> None:
+        super().__init__(registry)
+        self._dropped: set[CheckpointId] = set()
+
+    def drop(self, checkpoints: Iterable[CheckpointId], discarded: Iterable[str] = ()) -> None:
+        dropped = list(checkpoints)
+        self._dropped.update(dropped)
+        super().drop(dropped, discarded)
+
+    def spared(self, objects: frozenset[str], checkpoints: list[CheckpointId]) -> frozenset[str]:
+        return self._registry.named_of(objects, but={*checkpoints, *self._dropped})
+
+
 class SparingNothing(Deletions):
     def spared(self, objects: frozenset[str], checkpoints: list[CheckpointId]) -> frozenset[str]:  # noqa: ARG002
         return frozenset()

@@ -69,6 +69,7 @@ class Mutation(Enum):
     DELETE_AFTER_APPEND = "nothing is deleted before an own append that follows the completion"
     PUT_IF_ABSENT = "an entry that exists is not overwritten"
     SPARE_NAMED = "a deletion spares what other checkpoints name"
+    SPARE_DROPPED = "a deletion spares what dropped checkpoints name that are not gone yet"
     SPARE_PLANNED = "a deletion spares what plans in the log name"
     RERUN_PLANNED = "planned epochs run again as planned"
     ADOPT = "a claim names the plans that run again"
@@ -131,6 +132,7 @@ class Mutation(Enum):
 INTERVAL_ONLY = frozenset(
     {
         Mutation.DELETE_ISSUED_AFTER,
+        Mutation.SPARE_DROPPED,
         Mutation.UNCERTAIN_KEPT,
         Mutation.DISCARD_LATER,
         Mutation.BASES_KEPT,
@@ -209,6 +211,9 @@ def mutated(mutation: Mutation) -> Variant:
         Mutation.START_ORDER: Variant(parts=Parts(start=StartParts(order=starts.TailTwice))),
         Mutation.DELETE_AFTER_APPEND: Variant(parts=Parts(checkpoints=runs.AtCompletion)),
         Mutation.PUT_IF_ABSENT: Variant(world=OverwritingWorld),
+        Mutation.SPARE_DROPPED: Variant(
+            parts=Parts(deletions=runs.SparingRetained), faults={**_SLOW_ANSWERS, "restore": 0}, settings=_ONE
+        ),
         Mutation.SPARE_NAMED: Variant(parts=Parts(deletions=runs.SparingNothing)),
         Mutation.SPARE_PLANNED: Variant(parts=Parts(deletions=runs.SparingNoPlan)),
         Mutation.RERUN_PLANNED: Variant(parts=Parts(start=StartParts(plans=starts.WithoutPlans))),

@@ -36,6 +36,7 @@ CAUGHT = CAUGHT_IN_BOTH_GATES | {
     Mutation.START_ORDER: {Invariant.SAME_DATA},
     Mutation.PUT_IF_ABSENT: {Invariant.SAME_DATA},
     Mutation.DELETE_ISSUED_AFTER: {Invariant.RETAINED_EXIST},
+    Mutation.SPARE_DROPPED: {Invariant.NOTHING_NEEDED_DELETED},
     Mutation.UNCERTAIN_KEPT: {Invariant.NOTHING_NEEDED_DELETED},
     Mutation.DISCARD_LATER: {Invariant.DELETED_UNUSED, Invariant.NOTHING_NEEDED_DELETED, Invariant.OBJECTS_EXIST},
     Mutation.BASES_KEPT: {Invariant.DELETED_UNUSED},

@@ -1,5 +1,6 @@
 """What docs/real-time.md says of `python -m benchmarks realtime`, which has a file for each length of a batch with each number of
-partitions: the targets, what is not measured, and the tables."""
+partitions: the targets, what is not measured, and the tables. Of one setting there may be several files, of runs that are not compared
+with each other."""
 
 from __future__ import annotations
 
@@ -40,8 +41,8 @@ def renewed(page: str) -> str:
 
 
 def targets(measured: Sequence[Figures]) -> str:
-    """For each rate that was measured at the setting that the targets are of."""
-    of = next((figures for figures in measured if _setting_of(figures) == (_experiment(BATCH_S), PARTITIONS)), Figures())
+    """For each rate that was measured at the setting that the targets are of, by the run with the most rounds."""
+    of = max(_runs(measured, BATCH_S, PARTITIONS), key=_rounds, default=Figures())
     rates = sorted({case.size for case in _cases(of)}) or [RATES[0]]
     rows = [[verdict.what, verdict.target, verdict.measured, verdict.met.value] for verdict in verdicts(of, rates)]
     return "\n".join(f"| {' | '.join(row)} |" for row in (["target", "wanted", "measured", "met"], ["---", "---:", "---", "---"], *rows))
@@ -50,18 +51,22 @@ def targets(measured: Sequence[Figures]) -> str:
 def not_measured(measured: Sequence[Figures]) -> str:
     """What the benchmark would measure if it had the time, and has not. Beyond a rate at which a system has not kept up it asks no more."""
     left: list[str] = []
-    known = {_setting_of(figures): figures for figures in measured}
     for batch_s in BATCHES_S:
-        those = {partitions: known.get((_experiment(batch_s), partitions), Figures()) for partitions in STATE_PARTITIONS}
-        if not any(map(_cases, those.values())):
+        those = {partitions: _runs(measured, batch_s, partitions) for partitions in STATE_PARTITIONS}
+        if not any(those.values()):
             left.append(f"batches of {batch_s:g} s")
             continue
-        for partitions, figures in those.items():
-            rates = [rate for rate in RATES if any(_is_left(figures, Turn(engine, partitions, batch_s, rate)) for engine in Engine)]
+        for partitions, runs in those.items():
+            turns = {rate: [Turn(engine, partitions, batch_s, rate) for engine in Engine] for rate in RATES}
+            rates = [rate for rate in RATES if any(all(_is_left(run, turn) for run in runs) for turn in turns[rate])]
             if rates:
                 which = "all rates" if len(rates) == len(RATES) else f"{_list(f'{rate:,}' for rate in rates)} records a second"
                 left.append(f"batches of {batch_s:g} s with {partitions} partitions at {which}")
     return f"**Not measured**, or not with every system: {'; '.join(left)}." if left else "All is measured that the benchmark has."
+
+
+def _runs(measured: Sequence[Figures], batch_s: float, partitions: int) -> list[Figures]:
+    return [figures for figures in measured if _setting_of(figures) == (_experiment(batch_s), partitions)]
 
 
 def _setting_of(figures: Figures) -> tuple[str, int]:
@@ -91,8 +96,7 @@ def table(figures: Figures) -> str:
     if not cases:
         return _NOTHING
     about = figures.about
-    rounds = max(len(figures.values(case, "sent_count")) for case in cases)
-    taken = f"{about['time']}, {about['processors']}, PySpark {about['pyspark']}, commit {about['commit']}; rounds: {rounds}"
+    taken = f"{about['time']}, {about['processors']}, PySpark {about['pyspark']}, commit {about['commit']}; rounds: {_rounds(figures)}"
     taken += f"; load before: {about['load_before']}" if "load_before" in about else ""
     head = [*_SETTING, *(f"{name} ms" for name in _COLUMNS), "p99 x stock's", "p99 x Flink's", "standstill ms", "checkpoints", "kept up"]
     if others := [share for case in cases for share in figures.values(case, OTHERS)]:
@@ -104,6 +108,10 @@ def table(figures: Figures) -> str:
         lines += ["", "Between two batches, in ms:", ""]
         lines += _rows([*_SETTING, *_AROUND, "the rest of the standstill"], [_around(figures, case) for case in told])
     return "\n".join([*lines, *(f"\nNot measured: {note}" for note in figures.notes)])
+
+
+def _rounds(figures: Figures) -> int:
+    return max(len(figures.values(case, "sent_count")) for case in _cases(figures))
 
 
 def _cases(figures: Figures) -> list[Case]:

@@ -389,7 +389,7 @@ class StorageClient:
                 self._answer(ev.Deleted(i.ticket, savepoint_failure="injected"))
             else:
                 if i.savepoint is not None:
-                    self._env.world.take_over(i.savepoint)
+                    self._env.world.take_over(i.savepoint.path)
                 self._answer(ev.Deleted(i.ticket))
 
         def metadata() -> None:

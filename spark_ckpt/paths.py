@@ -33,6 +33,7 @@ _PACK = re.compile(r"run-\d{8,}/sst/[0-9a-f]+-(\d+)\.pack", re.ASCII)
 _COPIED = re.compile(r"(.+?)((?:\.[0-9a-f]{8})+)")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _LOG = re.compile(r"log/(\d{20})", re.ASCII)
+_PROBE = re.compile(r"probe/[0-9a-f]{32}", re.ASCII)
 _SAVED = re.compile(rf"(savepoints/(?:[^/]+/)+?)(?:_metadata|{_OBJECT_FORM})", re.ASCII)
 _LEAVABLE = re.compile(r"run-(\d{8,})/(?:(seg|ack)/(\d+)-[^/]+|(sst|answer)/[^/]+)", re.ASCII)
 
@@ -208,8 +209,13 @@ def parse_leavable(key: str) -> Leavable | None:
 
 
 def probe_key(unique: str) -> str:
-    """A small object that a test of the storage puts and deletes."""
+    """A small object that a test of the storage puts and deletes. `unique`: 32 hexadecimal digits."""
     return f"{PROBE_PREFIX}{unique}"
+
+
+def is_probe(key: str) -> bool:
+    """Anything else below `probe/` is not the stream's: a query's `checkpointLocation` may have that name, or a savepoint."""
+    return _PROBE.fullmatch(key) is not None
 
 
 def savepoint_url(stream: str, target: str, name: str) -> str:

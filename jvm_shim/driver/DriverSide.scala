@@ -21,6 +21,10 @@ import org.apache.spark.util.Utils
 object DriverSide extends Logging {
   private val FarewellMs = 15000L
   private val TroubleNs = TimeUnit.SECONDS.toNanos(10)
+  private val OnStop = "spark.ckpt.onStop"
+  // What Spark Connect gives to all that a client's command starts (`ExecuteJobTag`); threads inherit it.
+  private val JobTags = "spark.job.tags"
+  private val TagOfClients = "SparkConnect_OperationTag"
   private val LookNs = TimeUnit.MILLISECONDS.toNanos(ExecutorSide.ReportMs)
 
   @volatile private var sc: SparkContext = _
@@ -139,6 +143,7 @@ object DriverSide extends Logging {
   def accepted(root: String, runId: String): Option[DriverStream] = Option.when(looked.contains(root)) {
     val former = Option(streams.get(root)).map(_.ends)
     val stream = new DriverStream(root, runId, new FileTransfer(new File(files, runId)), former, ask, tell, relay)
+    stream.ofClient = Option(sc.getLocalProperty(JobTags)).exists(_.contains(TagOfClients))
     running.put(runId, stream)
     streams.put(root, stream)
     stream
@@ -164,7 +169,11 @@ object DriverSide extends Logging {
     val alive = context != null && !context.isStopped
     Option(running.remove(runId)).foreach { s =>
       // With stopActiveRunOnRestart Spark stops the query in a person's way: what the next start goes on from must stay.
-      try s.stop(failed, byPerson = alive && !failed && !s.ended && !s.contested)
+      val stopped = alive && !failed && !s.ended && !s.contested
+      if (stopped && s.ofClient && sc.getConf.get(OnStop, "").equalsIgnoreCase("DELETE"))
+        logWarning(s"the checkpoints of the query at ${s.root} stay, although $OnStop=DELETE: a session of Spark Connect that expires, or whose " +
+          "client is gone, ends its queries as a person does; delete the stream's folder when nobody needs it")
+      try s.stop(failed, byPerson = stopped && !s.ofClient)
       catch { case _: CheckpointFailure if coordinator == null => () } // the application is stopping: the coordinator has seen its pipe close, and has ended
       finally {
         s.ends.end()

@@ -84,6 +84,8 @@ final class DriverStream(
   @volatile var interrupt: () => Unit = () => ()
   /** Has another start looked at this location since Spark has accepted this one? */
   @volatile var contested = false
+  /** Was it started by a client of Spark Connect? A session that expires ends its queries as a person does. */
+  @volatile var ofClient = false
   /** Does the plan that is asked for next drain the query? */
   @volatile var draining = false
   /** Did the query end by itself, or on a person's request that has been met? */

@@ -47,12 +47,8 @@ final class EpochEnds(former: Option[EpochEnds], maxBytes: Long) extends Contain
    */
   def begin(origin: Long, next: Long, files: Map[String, Content]): Unit = contained("offsets of a checkpoint") {
     synchronized {
-      planned.clear()
-      triggered.clear()
-      bytes = 0
-      dropped = -1
-      newest = None
-      files.foreach {
+      forgetAll()
+      if (!over) files.foreach {
         case (Offsets(n), content) if n.toLong == next - 1 && origin >= 0 => isNow(origin, content.bytes)
         case (Offsets(n), content) if n.toLong >= next => keep(n.toLong, content.bytes)
         case _ =>
@@ -61,10 +57,10 @@ final class EpochEnds(former: Option[EpochEnds], maxBytes: Long) extends Contain
   }
 
   /** Epoch `n` is about to run. */
-  def plan(n: Long, offsets: Array[Byte]): Unit = synchronized(keep(n, offsets))
+  def plan(n: Long, offsets: Array[Byte]): Unit = synchronized(if (!over) keep(n, offsets))
 
   /** Epoch `n` is to be a checkpoint. */
-  def trigger(n: Long): Unit = synchronized(triggered += n)
+  def trigger(n: Long): Unit = synchronized(if (!over) triggered += n)
 
   /** It is none. */
   def abort(n: Long): Unit = synchronized(triggered -= n)
@@ -106,10 +102,20 @@ final class EpochEnds(former: Option[EpochEnds], maxBytes: Long) extends Contain
       val ends = (followed, before)
       before = None
       followed = None
+      // Whose location was a query's once stays known for as long as the application lives.
+      forgetAll()
       ends
     }
     unfollowed.foreach(_.end())
     contained("the end of a query's sources")(last.foreach(_.end()))
+  }
+
+  private def forgetAll(): Unit = {
+    planned.clear()
+    triggered.clear()
+    bytes = 0
+    dropped = -1
+    newest = None
   }
 
   private def isNow(epoch: Long, offsets: Array[Byte]): Unit = {

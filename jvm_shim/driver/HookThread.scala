@@ -1,7 +1,10 @@
 package org.apache.spark.ckpt
 
+import java.util.Properties
 import java.util.concurrent.{ExecutionException, Future, LinkedBlockingQueue, ThreadPoolExecutor, TimeUnit, TimeoutException}
 import java.util.concurrent.atomic.{AtomicBoolean, AtomicLong}
+
+import org.apache.spark.SparkContext
 
 /** A call of a hook that failed, or has not returned in time. */
 final class HookFailure(message: String) extends Exception(message)
@@ -13,9 +16,13 @@ final class HookFailure(message: String) extends Exception(message)
 final class HookThread(val name: String, hook: CheckpointHook) {
   import HookThread._
 
-  // A thread without work goes after a while.
+  // A thread without work goes after a while. It is born in the query's, and would have the properties of that: what a hook runs would be in
+  // the job group that ends with the query, and taken for its tasks.
   private val executor = new ThreadPoolExecutor(1, 1, IdleS, TimeUnit.SECONDS, new LinkedBlockingQueue[Runnable](), (task: Runnable) => {
-    val thread = new Thread(task, s"checkpoint-hook-$name")
+    val thread = new Thread(() => {
+      SparkContext.getActive.foreach(_.setLocalProperties(new Properties))
+      task.run()
+    }, s"checkpoint-hook-$name")
     thread.setDaemon(true)
     thread
   })

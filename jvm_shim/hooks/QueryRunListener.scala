@@ -48,10 +48,10 @@ class QueryRunListener extends StreamingQueryListener with Logging {
     val planned = beginning()
     QueryHook.wrapSink(batches)
     // The query makes its trigger executor together with its logical plan, so the plan is made now; the files that it reads are in place.
-    // Where it cannot be made, the query is about to say so itself.
-    if (Try(QueryHook.makePlan(batches)).isSuccess) {
-      batches.triggerExecutor = new EpochRunner(batches, stream, beginning, planned)
-      Try(KafkaSources.of(batches, DriverSide.kafkaGroup).foreach(stream.ends.follow)).failed.foreach(e => logWarning("what Kafka's consumer groups are to know cannot be told", e))
-    }
+    // Where it cannot be made, the query does not go on: Spark tries once more, and a source that is away for a moment would leave it
+    // without ours.
+    QueryHook.makePlan(batches)
+    batches.triggerExecutor = new EpochRunner(batches, stream, beginning, planned)
+    Try(KafkaSources.of(batches, DriverSide.kafkaGroup).foreach(stream.ends.follow)).failed.foreach(e => logWarning("what Kafka's consumer groups are to know cannot be told", e))
   }
 }

@@ -12,7 +12,7 @@ from spark_ckpt.errors import ObjectMissingError
 from spark_ckpt.model import CheckpointId
 from spark_ckpt.paths import checkpoint_name, metadata_key
 from spark_ckpt.storage import S3Options, Storage
-from spark_ckpt.stored.log_check import log_problem
+from spark_ckpt.stored.log_check import checkpoint_lost, log_problem
 from spark_ckpt.stored.reading import StreamReader
 from spark_ckpt.stored.standing import Found, Use
 from spark_ckpt.stored.verify import Verified, Verifier, to_json
@@ -31,8 +31,9 @@ _SHOWN = 20
 def command(stream: str, checkpoint: CheckpointId | None, deep: bool, s3: S3Options, output: Output, progress: Progress) -> int:
     """Verify the checkpoints of STREAM: everything they refer to must exist, with its length and checksum.
 
-    The log must hold what a start from the newest one reads there. Checkpoints that are SUPERSEDED or BAD in `list` are left out unless
-    you name them: what they refer to may be gone. If there are only BAD ones, they are verified: a start looks at them again too.
+    The log must hold what a start from the newest one reads there, and no checkpoint may be gone that the newest run keeps. Checkpoints
+    that are SUPERSEDED or BAD in `list` are left out unless you name them: what they refer to may be gone. If there are only BAD ones,
+    they are verified: a start looks at them again too.
 
     STREAM may also be the folder of one checkpoint or savepoint. Exit status 1 if anything is damaged or missing, or if there is no
     checkpoint.
@@ -78,15 +79,16 @@ def _found(
     if checkpoint is not None:
         return [Found(checkpoint, 0, reader.read(checkpoint), None)], {}, None
     overview = reader.overview()
-    found, problem = overview.found, overview.problem
+    found = overview.found
     looked_at = list(overview.looked_at)
     chosen = {item.id for item in looked_at}
     left_out = {item.id: overview.use(item.id) for item in found if item.id not in chosen}
     if not looked_at:
         others = f"; of {len(found)} others no restart would use any" if found else ""
         raise ObjectMissingError(f"the stream at {reader.url} has no completed checkpoint to verify{others}")
-    if overview.standing is not None:
-        problem = log_problem(storage, reader, overview.standing, overview.newest)
+    problem = overview.problem
+    if problem is None and overview.standing is not None:
+        problem = log_problem(storage, reader, overview.standing, overview.newest) or checkpoint_lost(reader, overview)
     return looked_at, left_out, problem
 
 

@@ -110,8 +110,8 @@ OPTIONS: tuple[Option, ...] = (
         RETAIN,
         one_of(RETAIN, DELETE),
         "externalized checkpoint cleanup",
-        "DELETE: checkpoints are deleted when a person stops the query, never after a crash or a failure. Savepoints stay, "
-        "except one that is the stream's own by restore.mode=CLAIM.",
+        "DELETE: checkpoints are deleted when a person stops the query, never after a crash or a failure, and never where a client of "
+        "Spark Connect has started it. Savepoints stay, except one that is the stream's own by restore.mode=CLAIM.",
     ),
     Option(
         "restore.path",

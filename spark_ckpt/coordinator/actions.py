@@ -9,6 +9,7 @@ from spark_ckpt import paths
 from spark_ckpt.coordinator.file_transfer import FileTransfer, store
 from spark_ckpt.errors import (
     CheckpointError,
+    ConfigError,
     ConflictError,
     DamagedError,
     ErrorKind,
@@ -22,13 +23,13 @@ from spark_ckpt.model import Checkpoint, CheckpointId
 from spark_ckpt.process.pipe import describe
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
-from spark_ckpt.protocol.entries import Claim
+from spark_ckpt.protocol.entries import Claim, Restored
 from spark_ckpt.protocol.reasons import Outcome
 from spark_ckpt.protocol.retention.planned_files import objects_by_entry
 from spark_ckpt.storage.base import PutResult, Storage, Traffic
 from spark_ckpt.storage.probe import check_put_if_absent
 from spark_ckpt.stored.answers import put_answer
-from spark_ckpt.stored.copies import RestorePath, delete_savepoint, import_objects, store_savepoint
+from spark_ckpt.stored.copies import RestorePath, import_objects, store_savepoint
 from spark_ckpt.stored.deletion import delete_checkpoints
 from spark_ckpt.stored.left_acks import left_acks
 from spark_ckpt.stored.log import StreamLog
@@ -36,6 +37,7 @@ from spark_ckpt.stored.metadata.codec import encode_metadata
 from spark_ckpt.stored.places import Places
 from spark_ckpt.stored.presence import absent
 from spark_ckpt.stored.reading import StreamReader
+from spark_ckpt.stored.taken_over import TakenOver
 
 HINT_RUNS = 3
 """How many of the newest runs are searched for a checkpoint to start the gallop from."""
@@ -57,6 +59,7 @@ class StorageActions:
         """What the stream's own storage was asked to do; not savepoint folders elsewhere."""
         self.transfer = FileTransfer()
         self._known = 0
+        self._taken_over = TakenOver()
         self._read: dict[CheckpointId, Checkpoint] = {}
 
     @property
@@ -154,6 +157,7 @@ class StorageActions:
             case do.ReadEntry():
                 return ev.EntryRead(asked.ticket, asked.number, self._log.read(asked.number))
             case do.CheckStorage():
+                self._refuse_savepoint()
                 check_put_if_absent(self.storage)
                 return ev.StorageChecked(asked.ticket)
             case do.ListCheckpoints():
@@ -178,10 +182,21 @@ class StorageActions:
                 put_answer(self.storage, asked.run, asked.number, path, asked.error)
                 return ev.RequestAnswered(asked.ticket, asked.number, Outcome.STORED)
             case do.Delete():
+                owned = asked.savepoint if asked.savepoint and self._places.may_delete(asked.savepoint.path) else None
+                if owned is not None and owned.imported is not None:
+                    self._taken_over.look_at_copy(self.storage, owned.imported)
                 delete_checkpoints(self.storage, [paths.metadata_key(c) for c in asked.checkpoints], asked.objects)
-                return ev.Deleted(asked.ticket, savepoint_failure=self._delete_savepoint(asked.savepoint))
+                return self._delete_savepoint(asked.ticket, owned)
 
     # --- savepoints
+
+    def _refuse_savepoint(self) -> None:
+        """A stream that begins in its folder would take its objects for what runs have left."""
+        if self.storage.size(paths.METADATA_NAME) is not None:
+            raise ConfigError(
+                f"there is a savepoint at {self.url}, and a stream does not begin in its folder; take another checkpointLocation, or move "
+                "the savepoint"
+            )
 
     def _read_restore_path(self, asked: do.ReadRestorePath) -> ev.Event:
         chosen = RestorePath.at(asked.path)
@@ -238,17 +253,19 @@ class StorageActions:
         with self._opener(RestorePath.at(asked.path).storage_url) as storage:
             return self.transfer.fetch(storage, asked.handles)
 
-    def _delete_savepoint(self, path: str | None) -> str | None:
-        """Why it is not gone: whatever that is, what was copied from it is. A claim alone does not make a folder the stream's."""
-        if path is None or not self._places.may_delete(path):
-            return None
-        savepoint = RestorePath.at(path)
+    def _delete_savepoint(self, ticket: int, owned: Restored | None) -> ev.Deleted:
+        """Whatever keeps it from being deleted, what was copied from it is gone. A claim alone does not make a folder the stream's."""
+        if owned is None:
+            return ev.Deleted(ticket)
+        savepoint = RestorePath.at(owned.path)
         try:
             with self._opener(savepoint.storage_url) as storage:
-                delete_savepoint(savepoint, storage)
+                self._taken_over.delete(savepoint, storage)
+        except ConflictError as error:
+            return ev.Deleted(ticket, savepoint_kept=str(error))
         except Exception as error:
-            return str(describe(error)["message"])
-        return None
+            return ev.Deleted(ticket, savepoint_failure=str(describe(error)["message"]))
+        return ev.Deleted(ticket)
 
     def _store_savepoint(self, asked: do.StoreSavepoint) -> ev.Event:
         request = asked.request

@@ -72,7 +72,8 @@ class Coordinator:
         self._urls: dict[str, str] = {}
         self._restored: dict[str, str | None] = {}
         """By root, of streams that were stopped too: where each lies, and what its last start was restored from."""
-        self._pools = Pools(Pool(FOREGROUND_THREADS, "storage"), Pool(1, "deletion"), Pool(1, "trimming"))
+        background = (Pool(1, name) for name in ("deletion", "trimming", "savepoint"))
+        self._pools = Pools(Pool(FOREGROUND_THREADS, "storage"), *background)
 
     def handlers(self) -> Mapping[str, Handler]:
         return {
@@ -104,6 +105,7 @@ class Coordinator:
                 worker.quiet(max(0.0, deadline - time.monotonic()))
             self._pools.foreground.wait(max(0.0, deadline - time.monotonic()))
             self._pools.background.wait(max(0.0, deadline - time.monotonic()))
+            self._pools.elsewhere.wait(max(0.0, deadline - time.monotonic()))
 
     # --- the application
 

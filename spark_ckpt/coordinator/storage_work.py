@@ -21,11 +21,13 @@ LONGEST_DELAY_S = 5.0
 @dataclass(frozen=True)
 class Pools:
     """Of all streams of a process. Deletions wait for a thread of their own in `background`, so that no epoch waits behind them, and old
-    entries of the log for one in `trimming`, so that no deletion does."""
+    entries of the log for one in `trimming`, so that no deletion does. What deletes a savepoint too waits for one in `elsewhere`: that may
+    lie in a storage that does not answer for ten minutes each time, or, on a mount that hangs, never."""
 
     foreground: Pool
     background: Pool
     trimming: Pool
+    elsewhere: Pool
 
 
 class StorageWork:
@@ -57,7 +59,7 @@ class StorageWork:
     def begin(self, asked: do.Question | do.Delete | do.Trimming) -> None:
         """At once, or after a pause what was tried before."""
         if isinstance(asked, do.Delete):
-            self._submit(self._pools.background, asked)
+            self._submit(self._pools.background if asked.savepoint is None else self._pools.elsewhere, asked)
         elif isinstance(asked, do.Trimming):
             self._submit(self._pools.trimming, asked)
         elif asked.attempt == 0:

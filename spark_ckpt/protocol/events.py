@@ -435,11 +435,13 @@ class RequestAnswered:
 
 @dataclass(frozen=True)
 class Deleted:
-    """`failure`: why not all checkpoints and objects are gone. `savepoint_failure`: they are, and the savepoint is not."""
+    """`failure`: why not all checkpoints and objects are gone. `savepoint_failure`: they are, and the savepoint is not. `savepoint_kept`:
+    why it is not the stream's to delete."""
 
     ticket: int
     failure: str | None = None
     savepoint_failure: str | None = None
+    savepoint_kept: str | None = None
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import Any
 from spark_ckpt.errors import ErrorKind
 from spark_ckpt.model import Checkpoint, CheckpointId, Content, FileHandle, Handle
 from spark_ckpt.protocol.checkpoints.stats import NO_LAG, Lag, Summary
-from spark_ckpt.protocol.entries import Claim, Plan, Request
+from spark_ckpt.protocol.entries import Claim, Plan, Request, Restored
 from spark_ckpt.protocol.events import Timer
 from spark_ckpt.protocol.reasons import HandoverFailure
 
@@ -227,13 +227,13 @@ class AnswerRequest:
 class Delete:
     """In the background: first the checkpoints' `_metadata`, and only once those are gone the objects -> Deleted.
 
-    `savepoint`: the folder that one of the checkpoints was imported from, and that goes after it; alone, where it could not go then.
+    `savepoint`: that of which one of the checkpoints is a copy, and which goes after it; alone, where it could not go then.
     """
 
     ticket: int
     checkpoints: tuple[CheckpointId, ...]
     objects: tuple[str, ...]
-    savepoint: str | None = None
+    savepoint: Restored | None = None
 
 
 @dataclass(frozen=True)

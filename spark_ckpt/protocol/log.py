@@ -182,9 +182,11 @@ class RunLog:
             self._folder.files.carry(changes)
 
     def _taken(self, entry: Entry | None) -> list[Instruction]:
-        """Somebody else's entry is where the plan was to go."""
-        number = self.next_number
-        if entry is None or not is_request(entry, self._context.claim.claim):
+        """Another entry is where the plan was to go. A record that a coordinator which this one replaced had sent may land at any moment:
+        it says what this one knows, or has recorded before it."""
+        number, claim = self.next_number, self._context.claim.claim
+        late = isinstance(entry, Plan) and entry.real_time and entry.claim == claim
+        if entry is None or not (late or is_request(entry, claim)):
             return self._owner.fenced(number, entry)
         taken = self._take_up(number, entry)
         self._deletions.append_failed(number)

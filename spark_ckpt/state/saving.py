@@ -16,7 +16,7 @@ from spark_ckpt.paths import METADATA_NAME
 from spark_ckpt.protocol.driver_files import commits_file
 from spark_ckpt.state.store_files import StoreWriter
 from spark_ckpt.storage.base import Storage
-from spark_ckpt.stored.copies import copied_objects, finish_savepoint, import_objects, made_meanwhile, withdraw
+from spark_ckpt.stored.copies import copied_objects, finish_savepoint, import_objects, made_meanwhile, refuse_stream, withdraw
 from spark_ckpt.stored.metadata.reading import GIVEN_UP
 from spark_ckpt.stored.segments import Place, Segments
 
@@ -102,6 +102,7 @@ class Saving:
 
 def refuse_taken(target: Storage) -> None:
     """Raises `ConflictError`."""
+    refuse_stream(target)
     size = target.size(METADATA_NAME)
     if size == len(GIVEN_UP) and target.get(METADATA_NAME) == GIVEN_UP:
         raise ConflictError(f"the savepoint at {target.url} was never completed, and `gc` has given its name up; choose another name")

@@ -27,7 +27,8 @@ from spark_ckpt.stock.reading import StockCheckpoint, StockStore, StoreFile, cha
 from spark_ckpt.storage.base import Slice, Storage
 from spark_ckpt.storage.checksums import CHUNK
 from spark_ckpt.storage.slices import local_write_error
-from spark_ckpt.stored.copies import RestorePath, put_savepoint
+from spark_ckpt.stored.copies import RestorePath, put_savepoint, refuse_stream
+from spark_ckpt.stored.presence import absent
 from spark_ckpt.stored.segments import SHARED, LocalSnapshot, Place, Segments, local_handle
 from spark_ckpt.stored.state.archive import FullSnapshot, as_v1, read_whole_snapshot
 
@@ -47,19 +48,23 @@ def import_checkpoint(location: Storage, target: Storage, tell: Tell = nobody) -
     lacks, `StorageError`.
     """
     found = read(location, tell)
-    absent = target.size(METADATA_NAME) is None
-    if not absent:
+    refuse_stream(target)
+    is_new = target.size(METADATA_NAME) is None
+    if not is_new:
         there = RestorePath.at(target.url).read(target)
         if (there.query_id, there.id.epoch, there.imported) != (found.query_id, found.batch, Imported(found.location, found.planned)):
             raise _another(target, there, found)
     with temporary_folder("import") as folder:
-        made = copied(location, found, target if absent else None, RUN, folder, tell)
+        made = copied(location, found, target if is_new else None, RUN, folder, tell)
     _still_newest(location, found)
-    if absent and put_savepoint(target, made):
+    if is_new and put_savepoint(target, made):
         return made
     there = RestorePath.at(target.url).read(target)
     if _content(there) != _content(made):
         raise _another(target, there, found)
+    lost = next(absent(target, there.handles), None)
+    if lost is not None:
+        raise ConflictError(f"the savepoint at {target.url} is not whole any more: {lost}; import it again under another name")
     return there
 
 

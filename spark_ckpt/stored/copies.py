@@ -13,15 +13,15 @@ from pathlib import Path
 
 from spark_ckpt.errors import ConflictError, DamagedError, ObjectMissingError, StorageError
 from spark_ckpt.model import Checkpoint, CheckpointId, Content, FileHandle, Handle
-from spark_ckpt.paths import METADATA_NAME, copied_key, is_object, metadata_key, parse_checkpoint_url
+from spark_ckpt.paths import LOG_PREFIX, METADATA_NAME, copied_key, is_object, metadata_key, parse_checkpoint_url
 from spark_ckpt.process import owner_only
 from spark_ckpt.process.scratch import temporary_folder
 from spark_ckpt.storage.base import PutResult, Slice, Storage
 from spark_ckpt.storage.file import FileStorage
 from spark_ckpt.stored.chosen_ranges import contents_of, to_file
-from spark_ckpt.stored.deletion import delete_checkpoints
 from spark_ckpt.stored.metadata.codec import encode_metadata
 from spark_ckpt.stored.metadata.reading import read_metadata
+from spark_ckpt.stored.presence import absent
 from spark_ckpt.stored.ranges import IN_MEMORY, is_long, near
 
 _THREADS = 4
@@ -142,6 +142,12 @@ def _holds(target: Storage, content: bytes) -> bool:
         return False
 
 
+def refuse_stream(target: Storage) -> None:
+    """Raises `ConflictError` where a stream is: a `_metadata` in its folder would be taken for it, and its objects for the savepoint's."""
+    if next(target.list(LOG_PREFIX), None) is not None:
+        raise ConflictError(f"there is a stream at {target.url}, and a savepoint is not made in its folder; choose another name or place")
+
+
 def made_meanwhile(target: Storage) -> ConflictError:
     return ConflictError(f"there is a savepoint at {target.url} already, which somebody has just made; choose another name")
 
@@ -158,9 +164,11 @@ def withdraw(target: Storage, own: frozenset[str]) -> None:
 def store_savepoint(source: Storage, checkpoint: Checkpoint, target: Storage) -> Checkpoint:
     """Copy a checkpoint of the stream at `source` into the folder at `target`; returns what the folder's `_metadata` says.
 
-    Done again, it finds its own savepoint there and is content. Raises `ConflictError` where another one is, `DamagedError` and
-    `ObjectMissingError` for what the checkpoint lacks, `StorageError`; nothing that was there before is changed by any of them.
+    Done again, it finds its own savepoint there, and copies once more what is no longer there of it. Raises `ConflictError` where another
+    one is, or a stream; `DamagedError` and `ObjectMissingError` for what the checkpoint lacks, `StorageError`; nothing that was there
+    before is changed by any of them.
     """
+    refuse_stream(target)
     copies = _plan(checkpoint, None)
     made = _renamed(checkpoint, copies)
     if target.size(METADATA_NAME) is None:
@@ -173,6 +181,10 @@ def store_savepoint(source: Storage, checkpoint: Checkpoint, target: Storage) ->
         raise ConflictError(
             f"there is another savepoint at {target.url} already (epoch {there.id.epoch} of query {there.query_id}); choose another name"
         )
+    if next(absent(target, made.handles), None) is not None:  # somebody has begun to remove it
+        _copy(source, copies, target)
+        if target.size(METADATA_NAME) is None:
+            raise ConflictError(f"the savepoint at {target.url} is being deleted; make it again")
     return made
 
 
@@ -190,20 +202,6 @@ def import_objects(source: Storage, checkpoint: Checkpoint, target: Storage, run
 def copied_objects(checkpoint: Checkpoint, run: int, attempt: str) -> frozenset[str]:
     """The keys that `import_objects` gives them."""
     return frozenset(copy.key for copy in _plan(checkpoint, run, attempt))
-
-
-def delete_savepoint(path: RestorePath, storage: Storage) -> None:
-    """Delete a savepoint that a stream has claimed: its `_metadata` first, then what that named. One that is gone is fine.
-
-    A checkpoint of another stream stays: a run of that stream may live, go back to it, and share what it names with the next.
-    """
-    if not path.is_savepoint:
-        return
-    try:
-        named = path.read(storage).objects
-    except ObjectMissingError:
-        return
-    delete_checkpoints(storage, [path.key], sorted(named))
 
 
 @dataclass(frozen=True)

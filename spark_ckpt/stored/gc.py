@@ -215,6 +215,11 @@ class Collector:
     def look(self) -> Garbage:
         """Raises `DamagedError` where it cannot be known what is referred to, `ConflictError` where runs follow each other too fast."""
         standing = self.needed.standing(0)
+        if self._storage.size(paths.METADATA_NAME) is not None:
+            raise ConflictError(
+                f"a savepoint lies in the folder of the stream at {self.needed.reader.url}; nothing is deleted, for what it refers to "
+                f"cannot be told from what runs have left: delete its {paths.METADATA_NAME} when it is not needed"
+            )
         for _ in range(ROUNDS):
             restorable = self.needed.restorable(standing)
             again = self.needed.standing(standing.tail)
@@ -309,7 +314,7 @@ class Collector:
         if living is not None:
             objects += living[0]
             shares.append(living[1])
-        probes = {s.key: s for s in self._storage.list(paths.PROBE_PREFIX)}
+        probes = {s.key: s for s in self._storage.list(paths.PROBE_PREFIX) if paths.is_probe(s.key)}
         over = {key for key, s in probes.items() if self._old(s, claim.timeout_ms)}
         objects += sorted(over)
         left = _share(0, probes.values(), over, probes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from spark_ckpt.errors import DamagedError, ObjectMissingError, StorageSetupError, without_way_out
 from spark_ckpt.model import Checkpoint, CheckpointId
 from spark_ckpt.paths import checkpoint_name
+from spark_ckpt.protocol.retention.garbage import vanished
 from spark_ckpt.protocol.retention.order import newest_first
 from spark_ckpt.protocol.start.planned_before import check_unbroken, does_not_follow
 from spark_ckpt.storage.base import Storage
@@ -28,6 +29,24 @@ def log_problem(storage: Storage, reader: StreamReader, standing: Standing, newe
         # A running stream may have deleted what nobody needs any more.
         standing, newest = now, Overview.of(reader.read_all(), now).newest
     return problem
+
+
+def checkpoint_lost(reader: StreamReader, overview: Overview) -> str | None:
+    """A checkpoint that is not there, although the newest run keeps it and nobody has deleted it: a start goes further back than it has to.
+    In words; None: there is none. Raises `StorageError`."""
+    for _ in range(_ROUNDS):
+        standing = overview.standing
+        gone = vanished(standing.claim, (item.id for item in overview.found)) if standing is not None and not standing.ended else ()
+        now = reader.standing(standing.tail) if gone and standing is not None else standing
+        if not gone or now == standing:
+            break
+        overview = Overview.of(reader.read_all(), now)  # a running stream may have deleted it since
+    return (
+        f"{checkpoint_name(gone[0])}, which the stream at {reader.url} could go on from, is not there, and its run has not deleted it; put "
+        "its _metadata back, or start the stream once"
+        if gone
+        else None
+    )
 
 
 def _problem(storage: Storage, reader: StreamReader, standing: Standing, newest: Checkpoint | None) -> str | None:

@@ -25,7 +25,10 @@ def opened(url: str, s3: S3Options, called: str = OPTION) -> Iterator[Storage]:
 
 @contextmanager
 def new_folder(url: str, s3: S3Options, called: str = OPTION) -> Iterator[Storage]:
-    """The place of something that is to be made. Raises `ConfigError` for one in a run's folder of some stream, `StorageError`."""
+    """The place of something that is to be made. Raises `ConfigError` for one in a run's folder of some stream, `StorageError`.
+
+    Whoever makes a savepoint there looks whether it is a stream's (`copies.refuse_stream`); an export has no business with that.
+    """
     for stream in streams_above(url):
         with opened(stream, s3, called) as storage:
             if next(storage.list(LOG_PREFIX), None) is not None:
@@ -41,15 +44,15 @@ def new_folder(url: str, s3: S3Options, called: str = OPTION) -> Iterator[Storag
 def opened_stream(url: str, s3: S3Options) -> Iterator[tuple[Storage, StreamReader]]:
     """The stream at a URL. A `checkpointLocation` whose stream lies beside it, in `_ckpt`, is understood too.
 
-    So is the folder of one checkpoint or savepoint, read as a stream that holds nothing else. Raises `ObjectMissingError` where none is.
+    So is the folder of one checkpoint or savepoint, read as a stream that holds nothing else. Rule: where a savepoint lies in the folder of
+    a stream (earlier releases made one there), that is the stream. Raises `ObjectMissingError` where none is.
     """
     named = RestorePath.at(url)
     with opened(named.storage_url, s3) as storage:
-        single = CheckpointReader(storage, named)
-        if not named.is_savepoint or single.exists():
+        single, reader = CheckpointReader(storage, named), StreamReader(storage)
+        if not named.is_savepoint or (single.exists() and not reader.has_log()):
             yield storage, single
             return
-        reader = StreamReader(storage)
         if not reader.exists():
             with opened(storage.url.rstrip("/") + "/_ckpt", s3) as inner:
                 inside = StreamReader(inner)

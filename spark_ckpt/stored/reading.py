@@ -31,7 +31,10 @@ class StreamReader:
 
     def exists(self) -> bool:
         """Whether a stream has ever begun here."""
-        return next(iter(self._storage.list(paths.LOG_PREFIX)), None) is not None or next(iter(self.runs()), None) is not None
+        return self.has_log() or next(iter(self.runs()), None) is not None
+
+    def has_log(self) -> bool:
+        return next(iter(self._storage.list(paths.LOG_PREFIX)), None) is not None
 
     def check(self) -> None:
         """Raises `ObjectMissingError` where no stream is, with what lies there instead."""

@@ -77,6 +77,16 @@ class Standing:
         never_made, restored = self.never_made(own), self.claim.restored
         return never_made is not None and restored is not None and restored.imported == never_made
 
+    def cut_short(self, own: Collection[CheckpointId]) -> str | None:
+        """The same in words: what the stream had before is not what a start goes on from."""
+        restored = self.claim.restored
+        if restored is None or self.ended or not self.is_cut_short(own):
+            return None
+        return (
+            f"run {self.claim.run} is to go on from {restored.path}, and the stream has no copy of it: not yet, or the restore was cut "
+            f"short; if nothing runs, start the query with spark.ckpt.restore.path={restored.path} again"
+        )
+
     @cached_property
     def _kept(self) -> frozenset[CheckpointId]:
         return kept_checkpoints(self.claim)
@@ -104,6 +114,8 @@ class Overview:
     def of(found: Iterable[Found], standing: Standing | None, problem: str | None = None) -> Overview:
         """Of a whole stream: all that was found, read before `standing` was."""
         known = tuple(found)
+        if problem is None and standing is not None:
+            problem = standing.cut_short([item.id for item in known if item.id.run == standing.claim.run])
         return Overview(known, standing, problem, _latest(known, standing))
 
     @property

@@ -10,10 +10,10 @@ import pytest
 from spark_ckpt.errors import ConflictError
 from spark_ckpt.storage import Storage
 from spark_ckpt.storage.memory import MemoryStorage, wipe
-from spark_ckpt.stored.copies import RestorePath, delete_savepoint, import_objects, store_savepoint
+from spark_ckpt.stored.copies import RestorePath, import_objects, store_savepoint
 from spark_ckpt.stored.verify import Verifier
 from testbed.faulty import Fault, FaultyStorage, Moment
-from tests.drivers.checkpoints import written
+from tests.drivers.checkpoints import taken_over, written
 
 
 def test_a_savepoint_there_and_back(open_again: Callable[[], Storage]) -> None:
@@ -26,7 +26,7 @@ def test_a_savepoint_there_and_back(open_again: Callable[[], Storage]) -> None:
         assert store_savepoint(stream, checkpoint, folder) == made
         imported = import_objects(folder, made, back, 2)
         assert [s.uid for s in imported.snapshots] == [s.uid for s in checkpoint.snapshots]
-        delete_savepoint(RestorePath.at(folder.url), folder)
+        taken_over(folder, imported)
         assert list(folder.list("")) == []
     wipe("savepoint-source")
 
@@ -39,9 +39,9 @@ def test_a_savepoint_whose_objects_are_deleted_before_it_is_complete(open_again:
         def claimed() -> None:
             folder = open_again()
             store_savepoint(stream, checkpoint, folder)
-            delete_savepoint(RestorePath.at(folder.url), folder)
+            taken_over(folder, checkpoint)
 
-        late = FaultyStorage(open_again(), [Fault(Moment.DELAY, operations=frozenset({"list"}), pause=claimed)])
+        late = FaultyStorage(open_again(), [Fault(Moment.DELAY, operations=frozenset({"list"}), skip=1, pause=claimed)])
         with pytest.raises(ConflictError, match="has been deleted meanwhile; make it again"):
             store_savepoint(stream, checkpoint, late)
         assert open_again().size("_metadata") is None

@@ -10,6 +10,10 @@ from typing import Any
 from spark_ckpt import paths
 from spark_ckpt.model import Checkpoint, CheckpointId, Handle, HandleKind, Job, Snapshot, StoreId
 from spark_ckpt.storage import Storage
+from spark_ckpt.storage.memory import MemoryStorage, wipe
+from spark_ckpt.stored.copies import RestorePath
+from spark_ckpt.stored.metadata.codec import encode_metadata
+from spark_ckpt.stored.taken_over import TakenOver
 from tests.drivers.stored_stream import JOB
 
 
@@ -32,6 +36,17 @@ def sample(stores: int = 3, **changes: Any) -> Checkpoint:
         "counters": {"acked": stores, "sync_ms_max": 1.5},
     }
     return Checkpoint(**{**fields, **changes})
+
+
+def taken_over(target: Storage, copy: Checkpoint | None) -> None:
+    """Deletes the savepoint at `target` as a stream does that has gone on from it with CLAIM, and has that `copy`."""
+    going = TakenOver()
+    if copy is not None:
+        with MemoryStorage("memory://taken-over/stream") as stream:
+            stream.put(paths.metadata_key(copy.id), encode_metadata(copy))
+            going.look_at_copy(stream, copy.id)
+        wipe("taken-over")
+    going.delete(RestorePath.at(target.url), target)
 
 
 SEED = 20

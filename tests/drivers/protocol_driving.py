@@ -136,7 +136,7 @@ def answer(world: World, i: Instruction) -> ev.Event | None:
         return ev.RequestAnswered(i.ticket, i.number, Outcome.STORED)
     if isinstance(i, do.Delete):
         if i.savepoint is not None:
-            world.sources.pop(i.savepoint, None)
+            world.sources.pop(i.savepoint.path, None)
         for c in i.checkpoints:
             world.checkpoints.pop(c, None)
         world.objects.difference_update(i.objects)

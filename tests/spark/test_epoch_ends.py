@@ -171,6 +171,28 @@ def test_nothing_is_told_before_the_start_before_has_ended(java: Any) -> None:
     assert old.told[1:] == ["ending", "ended"]
 
 
+def test_what_has_ended_keeps_nothing(java: Any) -> None:
+    """As long as the application lives its stream stays known."""
+    ends = Ends(java)
+    ends.begin(3, 4, offsets_3=b"end of 3", offsets_4=b"end of 4")
+    ends.kept.trigger(4)
+
+    def kept() -> list[int]:
+        found = []
+        for name in ("planned", "triggered", "newest"):
+            field = java.java.lang.Class.forName("org.apache.spark.ckpt.EpochEnds").getDeclaredField(name)
+            field.setAccessible(True)
+            found.append(field.get(ends.kept).toSeq().size() if name != "newest" else int(field.get(ends.kept).isDefined()))
+        return found
+
+    assert kept() == [1, 1, 1]
+    ends.kept.end()
+    ends.kept.plan(5, b"late")
+    ends.kept.trigger(5)
+    ends.begin(3, 4, offsets_3=b"end of 3", offsets_4=b"end of 4")
+    assert kept() == [0, 0, 0]
+
+
 def test_who_comes_after_the_end_is_ended_too(java: Any) -> None:
     ends = Ends(java)
     ends.begin(3, 4, offsets_3=b"end of 3")

@@ -22,6 +22,8 @@ def test_a_hook_gets_its_state_back_and_publishes_each_row_once(start: Start, ev
     assert told[:2] == [("restore", 2), ("completed", 2)], "checkpoint 2 was durable when the driver was killed"
     assert told[2:4] == [("snapshot", 3), ("completed", 3)]
     assert trial.published() == trial.expected()
+    in_group = {call["call"] for call in trial.told() if call["group"] is not None}
+    assert in_group <= {"stage"}, "what a hook runs is no job of the query"
 
 
 def test_with_an_interval_a_hook_that_raises_ends_the_query_with_its_name_and_is_gone_on_from(

@@ -254,6 +254,22 @@ def test_what_was_not_measured_is_named() -> None:
     assert "batches of 5 s with 3 partitions at 10,000 records a second; batches of 5 s with 20 partitions at all rates;" in told
 
 
+def test_two_runs_of_one_setting_make_up_what_is_measured_and_the_one_with_more_rounds_is_judged() -> None:
+    """As three rounds of some rates, and one round, of another machine, that shows how much keeps up."""
+    often, once = Figures(), Figures()
+    for figures, rates, rounds, ours in ((often, (100, 10_000), 3, 300), (once, (10_000, 20_000), 1, 900)):
+        for engine in Engine:
+            for rate in rates:
+                values = {"out_count": 1000, "sent_count": 1000, "behind_ms": 9999 if rate == 20_000 else 0, "standstill_ms": 1}
+                for metric, value in (values | {"p99_ms": ours if engine is Engine.S3 else 1000}).items():
+                    figures.add(case_of(Turn(engine, 20, 5.0, rate)), metric, [value] * rounds)
+    for measured in ([often, once], [once, often]):
+        assert "20 partitions" not in realtime_costs.not_measured(measured)
+        assert realtime_costs.targets(measured).count("| 0.30 x | yes |") == 4
+    assert "with 20 partitions at 20,000, 40,000 and 80,000" in realtime_costs.not_measured([often])
+    assert "with 20 partitions at 100 records" in realtime_costs.not_measured([once])
+
+
 def test_the_page_has_the_tables_of_the_results() -> None:
     text = REAL_TIME.read_text(encoding="utf-8")
     assert text == realtime_costs.renewed(text), "docs/real-time.md is stale: run `python -m documents`"

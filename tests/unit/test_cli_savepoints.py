@@ -15,6 +15,7 @@ import pytest
 
 from spark_ckpt.cli.main import run
 from spark_ckpt.cli.options import storage_url
+from spark_ckpt.errors import DamagedError
 from spark_ckpt.model import CheckpointId, FileHandle, Job
 from spark_ckpt.paths import log_key, metadata_key
 from spark_ckpt.protocol import entries
@@ -23,6 +24,7 @@ from spark_ckpt.storage import Storage, open_storage
 from spark_ckpt.stored.copies import store_savepoint
 from spark_ckpt.stored.metadata.codec import decode_metadata, encode_metadata
 from spark_ckpt.stored.places import Places
+from spark_ckpt.stored.reading import StreamReader
 from tests.drivers.command_line import call
 from tests.drivers.planned_operators import a_deduplication, a_total
 from tests.drivers.stored_stream import JOB, StreamWriter, begun, flip, make_store
@@ -428,9 +430,34 @@ def test_a_run_that_died_before_it_had_its_copy_limits_no_choice(
             retained=1,
         )
     )
-    _, listed = call(capsys, "list", url)
+    status, listed = call(capsys, "list", url)
     assert [c["retained"] for c in listed["checkpoints"]] == [True, True]
     assert call(capsys, "restore", f"{url}/run-00000001/chk-0", "--check", url)[0] == 0
+    why = "run 2 is to go on from s3://b/savepoint-x, and the stream has no copy of it"
+    assert (status, why in listed["problem"]) == (1, True)
+    status, verified = call(capsys, "verify", url)
+    assert (status, why in verified["problem"], [c["intact"] for c in verified["checkpoints"]]) == (1, True, [True, True])
+    with pytest.raises(DamagedError, match="has no copy of it"):
+        StreamReader(storage).latest()  # what a tool takes that is given no checkpoint
+
+
+def test_verify_says_that_a_checkpoint_is_gone_which_nobody_has_deleted(
+    storage: Storage, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    writer = StreamWriter(storage)
+    writer.begin(1)
+    older, newer = (writer.complete(1, epoch, [make_store(tmp_path, 3, f"r{epoch}")]).id for epoch in range(2))
+    writer.begin(2, newer, inherits=(older, newer))
+    assert call(capsys, "verify", url)[0] == 0
+    storage.delete([metadata_key(newer)])
+    status, verified = call(capsys, "verify", url)
+    assert (status, [c["intact"] for c in verified["checkpoints"]]) == (1, [True])
+    assert "run-1/chk-1, which the stream at" in verified["problem"]
+    assert "its run has not deleted it; put its _metadata back" in verified["problem"]
+    writer.complete(2, 2, [make_store(tmp_path, 3, "r2")])
+    writer.complete(2, 3, [make_store(tmp_path, 3, "r3")])
+    writer.complete(2, 4, [make_store(tmp_path, 3, "r4")])
+    assert call(capsys, "verify", url)[1]["problem"] is None, "a run that has newer ones drops it"
 
 
 def test_what_its_run_had_given_up_is_no_choice(storage: Storage, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

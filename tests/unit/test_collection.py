@@ -20,7 +20,7 @@ from spark_ckpt.model import Checkpoint, CheckpointId, FileHandle, Handle, Handl
 from spark_ckpt.protocol import entries
 from spark_ckpt.protocol.entries import Claim, Plan
 from spark_ckpt.protocol.retention.garbage import entry_before_barrier, kept_checkpoints
-from spark_ckpt.storage import Storage
+from spark_ckpt.storage import Storage, open_storage
 from spark_ckpt.storage.base import LARGEST_READ, Stored
 from spark_ckpt.storage.file import FileStorage
 from spark_ckpt.storage.memory import MemoryStorage, wipe
@@ -58,7 +58,7 @@ def test_a_dry_run_says_what_would_go_and_changes_nothing(
 def test_probes_that_a_crash_left_go_when_they_are_old(
     writer: StreamWriter, storage: Storage, url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    key = paths.probe_key("left")
+    key = paths.probe_key(uuid.uuid4().hex)
     storage.put(key, b"first")
     assert run(["gc", url]) == 0
     assert "probes" in capsys.readouterr().out
@@ -70,6 +70,30 @@ def test_probes_that_a_crash_left_go_when_they_are_old(
     assert (found.objects, found.probes.garbage.objects, found.total().garbage.objects) == ((key,), 1, 1)
     collector.delete(found)
     assert storage.size(key) is None
+
+
+@pytest.mark.usefixtures("writer")
+def test_a_stream_in_a_folder_that_is_called_like_that_of_probes_is_not_taken_for_them(storage: Storage) -> None:
+    inner = StreamWriter(open_storage(f"{storage.url.rstrip('/')}/probe"))
+    inner.begin(1)
+    inner.complete(1, 0, [])
+    assert len(keys(inner.storage)) > 2
+    found = Collector(storage, 0, now(storage) + 10 * HOUR).look()
+    assert found.probes.garbage.objects == 0
+    assert not any(key.startswith("probe/") for key in found.objects)
+
+
+def test_nothing_goes_where_a_savepoint_lies_in_the_streams_own_folder(
+    writer: StreamWriter, storage: Storage, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Earlier releases made one there. The folder is read as the stream; what the savepoint refers to looks like what runs have left."""
+    before = run(["list", url]), capsys.readouterr().out
+    storage.put(paths.METADATA_NAME, encode_metadata(writer.checkpoints[0]))
+    assert (run(["list", url]), capsys.readouterr().out) == before
+    status, doc = gc(capsys, url, "--min-age", "0", "--delete")
+    assert (status, "a savepoint lies in the folder of the stream" in str(doc)) == (1, True)
+    storage.delete([paths.METADATA_NAME])
+    assert gc(capsys, url, "--min-age", "0", "--delete")[0] == 0
 
 
 def test_delete(writer: StreamWriter, storage: Storage, url: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -438,7 +462,7 @@ def test_names_that_no_storage_takes_do_not_keep_garbage_from_going(
         path = tmp_path / "stream" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"x")
-    on_disk.put(paths.probe_key("left"), b"x")
+    on_disk.put(paths.probe_key(uuid.uuid4().hex), b"x")
     status, found = gc(capsys, f"file://{tmp_path}/stream", "--min-age", "0ms", "--delete")
     assert status == 0
     assert left <= set(found["keys"])

@@ -274,6 +274,34 @@ def test_a_claimed_savepoint_goes_with_all_checkpoints_when_a_person_stops_the_q
         assert (folder.size("_metadata") is None) == (mode == "CLAIM")
 
 
+def test_a_savepoint_that_got_the_name_of_a_claimed_one_stays() -> None:
+    """That one was removed by hand, for the query does not need it any more; its copy goes with the third checkpoint."""
+    path = f"{STORAGE}/saved/x"
+    with open_storage(f"{STORAGE}/a") as a, open_storage(path) as target:
+        store_savepoint(a, RestorePath.at(OF_A).read(a), target)
+    application = Application(restore_path=path, restore_mode="CLAIM", retained="1")
+    application.start("b")
+    application.epochs("b", 2)
+    with open_storage(f"{STORAGE}/b") as b, open_storage(path) as target:
+        target.delete([found.key for found in target.list("")])
+        newer = store_savepoint(b, RestorePath.at(f"{STORAGE}/b/run-00000001/chk-2").read(b), target)
+    application.epochs("b", 3, 4, 5)
+    application.stop("b", by_person=True)
+    with open_storage(f"{STORAGE}/b") as b, open_storage(path) as folder:
+        assert b.size(metadata_key(CheckpointId(1, 1))) is None, "the copy"
+        assert RestorePath.at(path).read(folder) == newer
+        assert newer.objects <= {found.key for found in folder.list("")}
+
+
+def test_no_stream_begins_in_the_folder_of_a_savepoint() -> None:
+    """`gc` would take its objects for what runs have left."""
+    with open_storage(f"{STORAGE}/a") as a, open_storage(f"{STORAGE}/c") as target:
+        made = store_savepoint(a, RestorePath.at(OF_A).read(a), target)
+        with pytest.raises(CheckpointError, match=r"there is a savepoint at .* take another checkpointLocation"):
+            Application().start("c")
+        assert {found.key for found in target.list("")} == {"_metadata", *made.objects}
+
+
 def stock_location(tmp_path: Path, begun: bool = False, **without: str) -> str:
     """Of stock Spark, which has committed batch 1; `without`: a part that is missing."""
     at = StockLocation(tmp_path / "stock").begin()

@@ -14,7 +14,7 @@ from spark_ckpt.coordinator.actions import StorageActions
 from spark_ckpt.model import Ack, Checkpoint, CheckpointId, Handle, HandleKind, Snapshot, StoreId
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
-from spark_ckpt.protocol.entries import SAVEPOINT, Request
+from spark_ckpt.protocol.entries import SAVEPOINT, Request, Restored
 from spark_ckpt.protocol.reasons import Outcome
 from spark_ckpt.storage import Storage, open_storage
 from spark_ckpt.storage.memory import wipe
@@ -44,6 +44,10 @@ def checkpoint(actions: StorageActions) -> Checkpoint:
 
 def asked(target: str = "", name: str = "", nonce: str = "0123456789abcdef") -> Request:
     return Request(1, SAVEPOINT, target, "me", name, False, nonce)
+
+
+def taken_over(url: str, copy: Checkpoint) -> Restored:
+    return Restored(url, copy.id, owned=True)
 
 
 def stored(event: ev.Event) -> ev.SavepointStored:
@@ -241,7 +245,7 @@ def test_a_location_of_stock_spark_is_nobodys_but_its_owners(checkpoint: Checkpo
         for name in files:
             folder.put(name, b"of stock Spark")
     configured = StorageActions(STREAM, open_storage, Places(STREAM, owned=url))
-    assert configured.perform(do.Delete(1, (checkpoint.id,), (), savepoint=url)) == ev.Deleted(1)
+    assert configured.perform(do.Delete(1, (checkpoint.id,), (), taken_over(url, checkpoint))) == ev.Deleted(1)
     configured.close()
     with open_storage(url) as folder:
         assert {stored.key for stored in folder.list("")} == set(files)
@@ -263,7 +267,7 @@ def test_a_claimed_source_that_cannot_be_deleted_keeps_nothing_else(checkpoint: 
         return denied
 
     configured = StorageActions(STREAM, opened, Places(STREAM, owned=url))
-    answer = configured.perform(do.Delete(1, (checkpoint.id,), (), savepoint=url))
+    answer = configured.perform(do.Delete(1, (checkpoint.id,), (), taken_over(url, checkpoint)))
     assert isinstance(answer, ev.Deleted)
     assert answer.failure is None
     assert answer.savepoint_failure
@@ -274,13 +278,66 @@ def test_a_claimed_source_that_cannot_be_deleted_keeps_nothing_else(checkpoint: 
 def test_a_claimed_source_goes_with_its_import(actions: StorageActions, checkpoint: Checkpoint) -> None:
     url = stored(actions.perform(do.StoreSavepoint(1, checkpoint, asked(), 12))).url or ""
     # What only a claim in the log says: anybody may have written it.
-    assert actions.perform(do.Delete(1, (checkpoint.id,), (), savepoint=url)) == ev.Deleted(1)
-    assert StorageActions(STREAM, open_storage, Places(STREAM, owned=f"{url}2")).perform(do.Delete(1, (), (), url)) == ev.Deleted(1)
+    assert actions.perform(do.Delete(1, (checkpoint.id,), (), taken_over(url, checkpoint))) == ev.Deleted(1)
+    other = StorageActions(STREAM, open_storage, Places(STREAM, owned=f"{url}2"))
+    assert other.perform(do.Delete(1, (), (), taken_over(url, checkpoint))) == ev.Deleted(1)
     with open_storage(url) as folder:
         assert folder.size(RestorePath.at(url).key) is not None
+    actions.storage.put(paths.metadata_key(checkpoint.id), encode_metadata(checkpoint))
     configured = StorageActions(STREAM, open_storage, Places(STREAM, owned=url))
-    assert configured.perform(do.Delete(1, (checkpoint.id,), (), savepoint=url)) == ev.Deleted(1)
+    assert configured.perform(do.Delete(1, (checkpoint.id,), (), taken_over(url, checkpoint))) == ev.Deleted(1)
     configured.close()
     with open_storage(url) as folder:
         assert folder.size(RestorePath.at(url).key) is None
+        assert list(folder.list("")) == []
+
+
+@pytest.mark.parametrize("gone_before", [False, True])
+def test_what_has_taken_the_place_of_a_claimed_savepoint_stays(
+    actions: StorageActions, checkpoint: Checkpoint, gone_before: bool
+) -> None:
+    """(1) A stream goes on from it with CLAIM; (2) a person removes it by hand; (3) another savepoint gets its name; (4) the copy goes.
+    `gone_before`: so that only its name is left to go by."""
+    actions.perform(do.StoreSavepoint(1, checkpoint, asked(name="release"), 12))
+    url = f"{STREAM}/savepoints/release"
+    with open_storage(url) as folder:
+        folder.delete([found.key for found in folder.list("")])
+    if not gone_before:
+        newer = replace(checkpoint, id=replace(checkpoint.id, epoch=checkpoint.id.epoch + 9))
+        assert stored(actions.perform(do.StoreSavepoint(2, newer, asked(name="release"), 13))).url == url
+    else:
+        assert stored(actions.perform(do.StoreSavepoint(2, checkpoint, asked(name="release"), 13))).url == url
+        actions.storage.delete([paths.metadata_key(checkpoint.id)])
+    configured = StorageActions(STREAM, open_storage, Places(STREAM, owned=url))
+    answer = configured.perform(do.Delete(1, (checkpoint.id,), (), taken_over(url, checkpoint)))
+    assert isinstance(answer, ev.Deleted)
+    assert (answer.failure, answer.savepoint_failure) == (None, None)
+    assert ("it cannot be told" if gone_before else "another savepoint is there now (epoch 17") in (answer.savepoint_kept or "")
+    assert actions.storage.size(paths.metadata_key(checkpoint.id)) is None
+    configured.close()
+    with open_storage(url) as folder:
+        there = RestorePath.at(url).read(folder)
+        assert there.objects <= {found.key for found in folder.list("")}
+
+
+@pytest.mark.parametrize("which", ["_metadata", "run-*"])
+def test_a_claimed_savepoint_that_could_not_go_is_still_known_when_its_copy_is_gone(
+    actions: StorageActions, checkpoint: Checkpoint, which: str
+) -> None:
+    """Also where its `_metadata` is gone, and only that."""
+    url = stored(actions.perform(do.StoreSavepoint(1, checkpoint, asked(), 12))).url or ""
+    denied = Fault(Moment.FAIL_BEFORE, which, frozenset({"delete"}))
+
+    def opened(to: str, *_: object) -> Storage:
+        return FaultyStorage(open_storage(to), [denied]) if to == url else open_storage(to)
+
+    configured = StorageActions(STREAM, opened, Places(STREAM, owned=url))
+    answer = configured.perform(do.Delete(1, (checkpoint.id,), (), taken_over(url, checkpoint)))
+    assert isinstance(answer, ev.Deleted)
+    assert answer.savepoint_failure
+    assert actions.storage.size(paths.metadata_key(checkpoint.id)) is None
+    configured._opener = open_storage
+    assert configured.perform(do.Delete(2, (), (), taken_over(url, checkpoint))) == ev.Deleted(2)
+    configured.close()
+    with open_storage(url) as folder:
         assert list(folder.list("")) == []

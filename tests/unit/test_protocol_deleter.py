@@ -14,7 +14,7 @@ from spark_ckpt.protocol.retention.deleter import REMEMBERED, Deleter
 from spark_ckpt.protocol.retention.deletion import Batch
 from tests.drivers.protocol_driving import JOB
 
-SAVEPOINT = "savepoints/mine"
+SAVEPOINT = Restored("savepoints/mine", CheckpointId(1, 0), owned=True)
 
 
 class Storage:
@@ -25,8 +25,7 @@ class Storage:
         self.asked: list[do.Delete] = []
         self.warned = 0
         self._questions = Questions(Tickets())
-        restored = Restored(SAVEPOINT, CheckpointId(1, 0), owned=True)
-        claim = Claim(0, 1, "q", JOB, None, (), (), "host", {}, 1, "nonce", restored=restored)
+        claim = Claim(0, 1, "q", JOB, None, (), (), "host", {}, 1, "nonce", restored=SAVEPOINT)
         self.deleter = Deleter(claim, self._questions, self._gone)
 
     def delete(self, epoch: int, *objects: str, at_last: bool = False) -> None:
@@ -35,9 +34,9 @@ class Storage:
     def go_on(self) -> None:
         self._take(self.deleter.delete(None))
 
-    def answer(self, failure: str | None = None, savepoint: str | None = None) -> do.Delete:
+    def answer(self, failure: str | None = None, savepoint: str | None = None, kept: str | None = None) -> do.Delete:
         asked = self.asked.pop(0)
-        self._take(self._questions.answer(ev.Deleted(asked.ticket, failure, savepoint)))
+        self._take(self._questions.answer(ev.Deleted(asked.ticket, failure, savepoint, kept)))
         return asked
 
     def _take(self, told: list[Instruction]) -> None:
@@ -111,7 +110,7 @@ def test_a_savepoint_that_the_stream_took_over_goes_with_the_checkpoint_that_was
         storage.delete(epoch, f"seg/{epoch}")
     assert [asked.savepoint for asked in storage.asked] == [None]
     storage.answer()
-    assert [(asked.objects, asked.savepoint) for asked in storage.asked] == [(("seg/0", "seg/1"), SAVEPOINT)]
+    assert [(asked.objects, asked.savepoint) for asked in storage.asked] == [(("seg/1", "seg/0"), SAVEPOINT)]
     storage.answer()
     storage.delete(2, "seg/2")
     assert [asked.savepoint for asked in storage.asked] == [None]
@@ -155,6 +154,21 @@ def test_an_object_that_is_still_to_go_is_known_however_many_there_are(answers: 
     assert storage.deleter.has_deleted(f"seg/{REMEMBERED // 10 + 1}-9")
 
 
+def test_of_what_has_gone_together_the_oldest_is_forgotten_first() -> None:
+    """As after an hour in which the storage refused: an acknowledgement may still name what was let go last."""
+    storage = Storage()
+    storage.delete(1, "sst/0")
+    for epoch in range(2, 302):
+        storage.delete(epoch, *(f"{'sst' if epoch < 201 else 'seg'}/{epoch}-{n:02}" for n in range(REMEMBERED // 100)))
+    storage.answer()
+    storage.answer()
+    assert (storage.asked, len(storage.gone)) == ([], 2)
+    assert storage.deleter.has_deleted("seg/301-00")
+    assert storage.deleter.has_deleted("seg/202-00")
+    assert not storage.deleter.has_deleted("sst/201-00")
+    assert not storage.deleter.has_deleted("sst/2-00")
+
+
 def test_a_savepoint_that_cannot_be_deleted_is_asked_for_less_and_less_often() -> None:
     """The right to delete may be that of the stream's own bucket. All else goes at once."""
     storage, denied = Storage(), 0
@@ -173,3 +187,14 @@ def test_a_savepoint_that_cannot_be_deleted_is_asked_for_less_and_less_often() -
     for _ in range(100):
         storage.go_on()
     assert storage.asked == []
+
+
+def test_a_savepoint_that_is_another_by_now_is_left_and_told_once() -> None:
+    storage = Storage()
+    storage.delete(0, "seg/0")
+    storage.answer(kept="another is there")
+    for epoch in range(1, 200):
+        storage.delete(epoch, f"seg/{epoch}")
+        assert [asked.savepoint for asked in storage.asked] == [None]
+        storage.answer()
+    assert (storage.warned, len(storage.gone)) == (1, 200)

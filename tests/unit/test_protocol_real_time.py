@@ -271,6 +271,26 @@ def test_operators_that_begin_in_epoch_0_only_begin_there_again() -> None:
     assert (one.epoch, one.version, one.files) == (0, None, LISTED)
 
 
+@pytest.mark.parametrize("starts_before", [1, 2])
+@pytest.mark.parametrize("completed", [False, True])
+def test_what_has_begun_in_epoch_0_once_more_as_micro_batches_goes_on(starts_before: int, completed: bool) -> None:
+    """(1) Real time uses some numbers, and has no checkpoint; (2) the query goes on as micro-batches, in epoch 0; (3) and starts again."""
+    world = World()
+    for nonce in "ab"[:starts_before]:
+        driver, _ = starts(world, nonce, from_zero=True)
+        begin(driver, 0, dict(LISTED))
+        end(driver, starts_before, 0)
+        begin(driver, 1)
+    micro = Driver(world)
+    assert started(micro.push(ev.StartRequested("q", JOB, (), "m", "host", from_zero=True))).epoch == 0
+    if completed:
+        micro.epoch(starts_before + 1, 0)
+    else:
+        micro.trigger(0)
+    again = started(Driver(world).push(ev.StartRequested("q", JOB, (), "n", "host", from_zero=True)))
+    assert (again.epoch, again.rerun) == ((1, False) if completed else (0, True))
+
+
 def test_what_was_planned_as_micro_batches_runs_so_first_in_a_run_of_its_own() -> None:
     world = after(2)
     micro = Driver(world)
@@ -387,6 +407,42 @@ def test_what_the_driver_had_written_with_an_epoch_is_in_the_checkpoint_that_a_n
     end(following, 1, 5)
     acknowledge(following, 1, 5)
     assert driver.world.checkpoints[CheckpointId(1, 5)].files.items() >= written.items()
+
+
+@pytest.mark.parametrize("running_on", [False, True])
+def test_a_late_record_of_the_coordinator_before_fences_nobody(running_on: bool) -> None:
+    """(1) A record is on its way; (2) the coordinator is replaced, which does not see it; (3) it lands where the next one is to go.
+    `running_on`: it says that epoch 2 has begun, which runs meanwhile; else what epoch 0 has read, which is in a checkpoint by then."""
+    driver = running()
+    begin(driver, 0)
+    if running_on:
+        end(driver, 1, 0)
+        begin(driver, 1)
+        acknowledge(driver, 1, 0)
+    driver.hold = lambda i: isinstance(i, do.PutEntry)
+    number = 2 if running_on else 1
+    end(driver, 1, number - 1)
+    if running_on:
+        begin(driver, 2)
+        assert told(answered(driver), do.Triggered).epoch == 2
+    acknowledge(driver, 1, number - 1)
+    assert CheckpointId(1, number - 1) in driver.world.checkpoints
+    late = held(driver, do.PutEntry)
+    following = Driver(driver.world)
+    following.hold = lambda i: isinstance(i, do.PutEntry)
+    sent: dict[str, bytes | None] = {}
+    for n in range(number):
+        sent |= {f"offsets/{n}": offsets(n), f"commits/{n}": commit([uid_of(1, n, p) for p in range(2)])}
+    following.push(ev.ResumeRequested(1, 1, number, sealed=number - 1, files=sent, real_time=True, running=running_on))
+    said = end(following, 1, number) if running_on else begin(following, number)
+    assert driver.world.put(late.number, late.data) is Outcome.STORED
+    following.hold = lambda _: False
+    said += answered(following)
+    assert "Refused" not in kinds(said)
+    if not running_on:
+        end(following, 1, number)
+    epoch(following, 1, number + 1)
+    assert records(driver.world)[-1] == (number + 1, True)
 
 
 @pytest.mark.parametrize("stands_in_line", [False, True])

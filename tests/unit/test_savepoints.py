@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,14 +24,17 @@ from spark_ckpt.errors import (
 )
 from spark_ckpt.model import Checkpoint, CheckpointId, Handle, HandleKind, Snapshot, StoreId
 from spark_ckpt.process.scratch import TEMPORARY
+from spark_ckpt.state.saving import refuse_taken
 from spark_ckpt.storage import Storage, open_storage
 from spark_ckpt.storage.base import LARGEST_READ, PutResult
 from spark_ckpt.storage.memory import MemoryStorage, wipe
-from spark_ckpt.stored.copies import RestorePath, delete_savepoint, import_objects, store_savepoint
+from spark_ckpt.stored.copies import RestorePath, import_objects, store_savepoint
 from spark_ckpt.stored.metadata.codec import decode_metadata, encode_metadata
 from spark_ckpt.stored.places import Places
+from spark_ckpt.stored.taken_over import TakenOver, is_copy
 from spark_ckpt.stored.verify import Verifier
-from tests.drivers.checkpoints import SEED, written
+from testbed.faulty import Fault, FaultyStorage, Moment
+from tests.drivers.checkpoints import SEED, taken_over, written
 from tests.drivers.stored_stream import JOB, StreamWriter, make_store
 
 
@@ -88,6 +92,39 @@ def test_made_again_it_is_the_same_and_another_one_is_refused_and_changes_nothin
     with pytest.raises(ConflictError, match=r"another savepoint at .* choose another name"):
         store_savepoint(stream, fewer, target)
     assert [(s.key, target.get(s.key)) for s in target.list("")] == before
+
+
+def test_made_again_it_gets_back_what_somebody_has_begun_to_remove(stream: Storage, target: Storage) -> None:
+    checkpoint = written(stream, random.Random(SEED))
+    made = store_savepoint(stream, checkpoint, target)
+    before = {s.key: target.get(s.key) for s in target.list("")}
+    target.delete(sorted(made.objects)[::2])
+    assert store_savepoint(stream, checkpoint, target) == made
+    assert {s.key: target.get(s.key) for s in target.list("")} == before
+
+
+def test_one_that_goes_while_it_is_made_again_is_not_told_as_made(stream: Storage, target: Storage) -> None:
+    checkpoint = written(stream, random.Random(SEED))
+    made = store_savepoint(stream, checkpoint, target)
+    target.delete(sorted(made.objects)[:1])
+
+    def goes() -> None:
+        target.delete([paths.METADATA_NAME])
+
+    late = FaultyStorage(target, [Fault(Moment.DELAY, operations=frozenset({"put"}), pause=goes)])
+    with pytest.raises(ConflictError, match="is being deleted; make it again"):
+        store_savepoint(stream, checkpoint, late)
+
+
+def test_none_is_made_in_the_folder_of_a_stream(stream: Storage, target: Storage) -> None:
+    """Every tool would read that folder as the savepoint, and `gc` take its objects for what the stream's runs have left."""
+    StreamWriter(target).begin(1)
+    before = [s.key for s in target.list("")]
+    with pytest.raises(ConflictError, match=r"there is a stream at .*choose another name or place"):
+        store_savepoint(stream, written(stream, random.Random(SEED)), target)
+    with pytest.raises(ConflictError, match="there is a stream at"):
+        refuse_taken(target)
+    assert [s.key for s in target.list("")] == before
 
 
 class LosesAnswers(MemoryStorage):
@@ -240,11 +277,29 @@ def test_a_folder_without_metadata_is_named(stream: Storage) -> None:
 
 
 def test_a_claimed_savepoint_is_deleted_and_nothing_else_in_its_folder(stream: Storage, target: Storage) -> None:
-    store_savepoint(stream, written(stream, random.Random(SEED)), target)
+    checkpoint = written(stream, random.Random(SEED))
+    store_savepoint(stream, checkpoint, target)
     target.put("notes.txt", b"mine")
-    delete_savepoint(RestorePath.at(target.url), target)
+    taken_over(target, checkpoint)
     assert [s.key for s in target.list("")] == ["notes.txt"]
-    delete_savepoint(RestorePath.at(target.url), target)
+    taken_over(target, checkpoint)
+
+
+@pytest.mark.parametrize("change", [{"time_ms": 3}, {"snapshots": 1}, {"id": CheckpointId(1, 99)}])
+def test_another_savepoint_with_the_name_of_a_claimed_one_stays(stream: Storage, target: Storage, change: dict[str, Any]) -> None:
+    """What was left out by the copy, an operator that is gone, makes no other."""
+    there = store_savepoint(stream, written(stream, random.Random(SEED)), target)
+    shorter = replace(there, snapshots=there.snapshots[1:])
+    assert is_copy(shorter, there)
+    if change == {"snapshots": 1}:
+        first = there.snapshots[0]
+        handles = tuple(replace(handle, checksum=handle.checksum ^ 1) for handle in first.handles)
+        change = {"snapshots": (replace(first, handles=handles), *there.snapshots[1:])}
+    before = {found.key for found in target.list("")}
+    for copy in (replace(there, **change), None):
+        with pytest.raises(ConflictError):
+            taken_over(target, copy)
+    assert {found.key for found in target.list("")} == before
 
 
 def test_a_claimed_checkpoint_of_another_stream_stays_with_that_stream(stream: Storage, tmp_path: Path) -> None:
@@ -252,7 +307,7 @@ def test_a_claimed_checkpoint_of_another_stream_stays_with_that_stream(stream: S
     writer = StreamWriter(stream)
     writer.begin(1)
     only = writer.complete(1, 0, [make_store(tmp_path, 5, "a")])
-    delete_savepoint(RestorePath.at(f"{stream.url.rstrip('/')}/run-00000001/chk-0"), stream)
+    TakenOver().delete(RestorePath.at(f"{stream.url.rstrip('/')}/run-00000001/chk-0"), stream)
     assert {s.key for s in stream.list(paths.RUN_PREFIX)} == {paths.metadata_key(only.id), *only.objects}
 
 

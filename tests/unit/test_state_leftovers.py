@@ -21,12 +21,12 @@ from spark_ckpt.stock.importing import import_checkpoint
 from spark_ckpt.storage import open_storage
 from spark_ckpt.storage.base import PutResult
 from spark_ckpt.storage.file import FileStorage
-from spark_ckpt.stored.copies import RestorePath, delete_savepoint, finish_savepoint, put_savepoint
+from spark_ckpt.stored.copies import RestorePath, finish_savepoint, put_savepoint
 from spark_ckpt.stored.metadata.codec import encode_metadata
 from spark_ckpt.stored.metadata.reading import GIVEN_UP
 from spark_ckpt.stored.reading import StreamReader
 from testbed.faulty import Fault, FaultyStorage, Moment
-from tests.drivers.checkpoints import sample
+from tests.drivers.checkpoints import sample, taken_over
 from tests.drivers.stock_location import StockLocation
 from tests.stored.earlier import place
 
@@ -37,9 +37,9 @@ def half(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.slice(0, batch.num_rows // 2)
 
 
-@pytest.mark.parametrize("other", [None, "log/00000000000000000001", "notes.txt"])
+@pytest.mark.parametrize("other", [None, "offsets/0", "notes.txt"])
 def test_objects_of_an_attempt_go_with_its_success(tmp_path: Path, other: str | None) -> None:
-    """Not where anything lies there that no savepoint has: the folder may be a stream's."""
+    """Not where anything lies there that no savepoint has."""
     place("1", tmp_path / "stream")
     with open_storage(f"file://{tmp_path}/stream/savepoints/one") as target:
         target.put(LEFT, b"a person who wants to be forgotten")
@@ -154,10 +154,9 @@ def test_a_savepoint_whose_objects_somebody_has_deleted_is_not_completed(tmp_pat
     with open_storage(f"file://{tmp_path}/one") as target:
 
         def claimed() -> None:
-            import_checkpoint(location, target)
-            delete_savepoint(RestorePath.at(target.url), target)
+            taken_over(target, import_checkpoint(location, target))
 
-        late = Fault(Moment.DELAY, operations=frozenset({"list"}), pause=claimed)
+        late = Fault(Moment.DELAY, operations=frozenset({"list"}), skip=1, pause=claimed)
         with pytest.raises(ConflictError, match="has been deleted meanwhile; make it again"):
             import_checkpoint(location, FaultyStorage(target, [late]))
         assert target.size("_metadata") is None

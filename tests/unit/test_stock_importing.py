@@ -196,6 +196,26 @@ def test_another_batch_is_told_apart_before_all_is_read(tmp_path: Path) -> None:
         import_checkpoint(open_storage(f"file://{at.folder}"), open_storage(f"file://{tmp_path}/out"))
 
 
+def test_an_import_that_is_not_whole_any_more_is_not_told_as_made(tmp_path: Path) -> None:
+    """As where a rule of the bucket has deleted what is old: `_metadata` was stored last, so it goes last."""
+    at = located(tmp_path)
+    at.batch(0)
+    target, made = imported(at, tmp_path / "out")
+    target.delete(sorted(made.objects)[:1])
+    with pytest.raises(CheckpointError, match=r"is not whole any more: .* is missing; import it again under another name"):
+        import_checkpoint(open_storage(f"file://{at.folder}"), target)
+
+
+def test_no_import_is_put_into_the_folder_of_a_stream(tmp_path: Path) -> None:
+    at = located(tmp_path)
+    at.batch(0)
+    place("1", tmp_path / "stream")
+    before = contents(tmp_path / "stream")
+    with pytest.raises(CheckpointError, match="there is a stream at"):
+        import_checkpoint(open_storage(f"file://{at.folder}"), open_storage(f"file://{tmp_path}/stream"))
+    assert contents(tmp_path / "stream") == before
+
+
 def test_no_import_is_put_into_a_run_of_a_stream(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     at = located(tmp_path)
     at.batch(0)

@@ -38,9 +38,7 @@ class Deleter:
     """
 
     def __init__(self, claim: Claim, questions: Questions, gone: Callable[[Batch], list[Instruction]]) -> None:
-        restored = claim.restored
-        self._copy = restored.imported if restored and restored.owned else None
-        self._savepoint = restored.path if restored else ""
+        self._owned = claim.restored if claim.restored and claim.restored.owned else None
         self._questions = questions
         self._gone = gone
         self._going: set[str] = set()
@@ -81,7 +79,8 @@ class Deleter:
 
     def _delete(self, line: _Line, batch: Batch) -> Instruction:
         by_itself = line is self._taken_over
-        savepoint = self._savepoint if by_itself or self._copy in batch.checkpoints else None
+        owned = self._owned
+        savepoint = owned if owned is not None and (by_itself or owned.imported in batch.checkpoints) else None
 
         def deleted(event: ev.Deleted) -> list[Instruction]:
             line.open.discard(event.ticket)
@@ -90,6 +89,8 @@ class Deleter:
             left: list[Instruction] = []
             if event.savepoint_failure is not None:
                 left = self._failed(self._taken_over, Batch((), ()), f"{self._left_over}: {event.savepoint_failure}")
+            if event.savepoint_kept is not None:
+                left = [do.Log(Level.WARN, f"{self._named} stays, and is yours to delete: {event.savepoint_kept}")]
             if by_itself:
                 return left
             line.failures = line.pause = 0
@@ -121,8 +122,10 @@ class Deleter:
         )
 
     @property
+    def _named(self) -> str:
+        return f"the savepoint {self._owned.path if self._owned else ''}, which this stream has taken over,"
+
+    @property
     def _left_over(self) -> str:
-        return (
-            f"the savepoint {self._savepoint}, which this stream has taken over, could not be deleted; that is tried again as long as this "
-            "run lives, and after that it is yours to delete"
-        )
+        again = "that is tried again until the query or its coordinator starts again, and then it is yours to delete"
+        return f"{self._named} could not be deleted; {again}"

@@ -31,13 +31,13 @@ class Batch:
 
 
 def gathered(batches: Iterable[Batch]) -> Batch:
-    """All in one."""
+    """All in one, the oldest first: that is the first to be forgotten when it is gone (`Deleter`)."""
     checkpoints: dict[CheckpointId, None] = {}
-    objects: set[str] = set()
+    objects: dict[str, None] = {}
     for batch in batches:
         checkpoints.update(dict.fromkeys(batch.checkpoints))
-        objects.update(batch.objects)
-    return Batch(tuple(checkpoints), tuple(sorted(objects)))
+        objects.update(dict.fromkeys(batch.objects))
+    return Batch(tuple(checkpoints), tuple(objects))
 
 
 class Deletions:

@@ -117,7 +117,7 @@ def claim_of(around: Round, candidates: Candidates, restoring: Restoring, plans:
         request.application,
         settings.timeout_ms,
         as_adopted(plans.adopted),
-        max(plans.used, last.used),
+        plans.noted,
         last.floor if restoring.young is None else restoring.young,
         last.stream or request.nonce,
         restoring.unsure(),

@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from two_phase_sink import TwoPhaseSink, read_state
 
@@ -62,10 +63,15 @@ class Told(TwoPhaseSink):
         self._in.call = call
         self._calls[call] += 1
         with open(self._told, "a") as f:
-            f.write(json.dumps({"life": os.getpid(), "call": call, "epoch": epoch}) + "\n")
+            f.write(json.dumps({"life": os.getpid(), "call": call, "epoch": epoch, "group": self._group()}) + "\n")
         self._at("before", call)
         yield
         self._at("after", call)
+
+    def _group(self) -> str | None:
+        """That of the jobs which a call would run."""
+        group: str | None = SparkContext.getOrCreate().getLocalProperty("spark.jobGroup.id")
+        return group
 
     @contextmanager
     def _transaction(self) -> Iterator[tuple[sqlite3.Connection, int]]:

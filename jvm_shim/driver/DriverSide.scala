@@ -143,7 +143,7 @@ object DriverSide extends Logging {
   def accepted(root: String, runId: String): Option[DriverStream] = Option.when(looked.contains(root)) {
     val former = Option(streams.get(root)).map(_.ends)
     val stream = new DriverStream(root, runId, new FileTransfer(new File(files, runId)), former, ask, tell, relay)
-    stream.ofClient = Option(sc.getLocalProperty(JobTags)).exists(_.contains(TagOfClients))
+    stream.ofClient = Option(sc).flatMap(context => Option(context.getLocalProperty(JobTags))).exists(_.contains(TagOfClients))
     running.put(runId, stream)
     streams.put(root, stream)
     stream
@@ -170,7 +170,7 @@ object DriverSide extends Logging {
     Option(running.remove(runId)).foreach { s =>
       // With stopActiveRunOnRestart Spark stops the query in a person's way: what the next start goes on from must stay.
       val stopped = alive && !failed && !s.ended && !s.contested
-      if (stopped && s.ofClient && sc.getConf.get(OnStop, "").equalsIgnoreCase("DELETE"))
+      if (stopped && s.ofClient && context.getConf.get(OnStop, "").equalsIgnoreCase("DELETE"))
         logWarning(s"the checkpoints of the query at ${s.root} stay, although $OnStop=DELETE: a session of Spark Connect that expires, or whose " +
           "client is gone, ends its queries as a person does; delete the stream's folder when nobody needs it")
       try s.stop(failed, byPerson = stopped && !s.ofClient)

@@ -34,7 +34,7 @@ from spark_ckpt.stored.deletion import delete_checkpoints
 from spark_ckpt.stored.left_acks import left_acks
 from spark_ckpt.stored.log import StreamLog
 from spark_ckpt.stored.metadata.codec import encode_metadata
-from spark_ckpt.stored.places import Places
+from spark_ckpt.stored.places import Places, savepoint_lies_at
 from spark_ckpt.stored.presence import absent
 from spark_ckpt.stored.reading import StreamReader
 from spark_ckpt.stored.taken_over import TakenOver
@@ -193,10 +193,7 @@ class StorageActions:
     def _refuse_savepoint(self) -> None:
         """A stream that begins in its folder would take its objects for what runs have left."""
         if self.storage.size(paths.METADATA_NAME) is not None:
-            raise ConfigError(
-                f"there is a savepoint at {self.url}, and a stream does not begin in its folder; take another checkpointLocation, or move "
-                "the savepoint"
-            )
+            raise ConfigError(savepoint_lies_at(self.url))
 
     def _read_restore_path(self, asked: do.ReadRestorePath) -> ev.Event:
         chosen = RestorePath.at(asked.path)

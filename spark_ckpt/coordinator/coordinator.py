@@ -44,6 +44,7 @@ from spark_ckpt.stored.places import Places
 Opener = Callable[[str, S3Options], Storage]
 FOREGROUND_THREADS = 32
 """A stream has one put in flight; streams beyond this many would wait for a server that is slow to answer the others."""
+ELSEWHERE_THREADS = 4
 AHEAD = 64
 """In at-least-once: epochs that may run while their plans are not stored yet."""
 LOOKED = 8
@@ -72,8 +73,8 @@ class Coordinator:
         self._urls: dict[str, str] = {}
         self._restored: dict[str, str | None] = {}
         """By root, of streams that were stopped too: where each lies, and what its last start was restored from."""
-        background = (Pool(1, name) for name in ("deletion", "trimming", "savepoint"))
-        self._pools = Pools(Pool(FOREGROUND_THREADS, "storage"), *background)
+        foreground, elsewhere = Pool(FOREGROUND_THREADS, "storage"), Pool(ELSEWHERE_THREADS, "savepoint")
+        self._pools = Pools(foreground, Pool(1, "deletion"), Pool(1, "trimming"), elsewhere)
 
     def handlers(self) -> Mapping[str, Handler]:
         return {

@@ -21,8 +21,8 @@ LONGEST_DELAY_S = 5.0
 @dataclass(frozen=True)
 class Pools:
     """Of all streams of a process. Deletions wait for a thread of their own in `background`, so that no epoch waits behind them, and old
-    entries of the log for one in `trimming`, so that no deletion does. What deletes a savepoint too waits for one in `elsewhere`: that may
-    lie in a storage that does not answer for ten minutes each time, or, on a mount that hangs, never."""
+    entries of the log for one in `trimming`, so that no deletion does. What deletes a savepoint too has threads in `elsewhere`: that may
+    lie in a storage that does not answer for ten minutes each time, or, on a mount that hangs, never; no other stream waits for that."""
 
     foreground: Pool
     background: Pool

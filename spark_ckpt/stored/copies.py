@@ -21,7 +21,7 @@ from spark_ckpt.storage.file import FileStorage
 from spark_ckpt.stored.chosen_ranges import contents_of, to_file
 from spark_ckpt.stored.metadata.codec import encode_metadata
 from spark_ckpt.stored.metadata.reading import read_metadata
-from spark_ckpt.stored.presence import absent
+from spark_ckpt.stored.presence import sizes
 from spark_ckpt.stored.ranges import IN_MEMORY, is_long, near
 
 _THREADS = 4
@@ -109,8 +109,11 @@ def put_savepoint(target: Storage, made: Checkpoint) -> bool:
 
 def _all_there(target: Storage, made: Checkpoint) -> frozenset[str]:
     """The keys in a savepoint's folder, less its `_metadata`. Raises `ConflictError` where objects of it are gone: they have the same names
-    in each copy of a checkpoint, and (1) somebody else completes this savepoint; (2) a stream that owns it deletes it."""
+    in each copy of a checkpoint, and (1) somebody else completes this savepoint; (2) a stream that owns it deletes it. And where a stream
+    has begun in it meanwhile."""
     there = frozenset(found.key for found in target.list("")) - {METADATA_NAME}
+    if any(key.startswith(LOG_PREFIX) for key in there):
+        raise _in_a_stream(target)
     if not made.objects <= there and target.size(METADATA_NAME) is None:
         raise ConflictError(f"what the savepoint at {target.url} is made of has been deleted meanwhile; make it again")
     return there
@@ -144,8 +147,12 @@ def _holds(target: Storage, content: bytes) -> bool:
 
 def refuse_stream(target: Storage) -> None:
     """Raises `ConflictError` where a stream is: a `_metadata` in its folder would be taken for it, and its objects for the savepoint's."""
-    if next(target.list(LOG_PREFIX), None) is not None:
-        raise ConflictError(f"there is a stream at {target.url}, and a savepoint is not made in its folder; choose another name or place")
+    if any(next(target.list(place), None) is not None for place in (LOG_PREFIX, f"_ckpt/{LOG_PREFIX}")):
+        raise _in_a_stream(target)
+
+
+def _in_a_stream(target: Storage) -> ConflictError:
+    return ConflictError(f"there is a stream at {target.url}, and a savepoint is not made in its folder; choose another name or place")
 
 
 def made_meanwhile(target: Storage) -> ConflictError:
@@ -181,9 +188,12 @@ def store_savepoint(source: Storage, checkpoint: Checkpoint, target: Storage) ->
         raise ConflictError(
             f"there is another savepoint at {target.url} already (epoch {there.id.epoch} of query {there.query_id}); choose another name"
         )
-    if next(absent(target, made.handles), None) is not None:  # somebody has begun to remove it
-        _copy(source, copies, target)
+    there_are = dict(sizes(target, (copy.key for copy in copies)))
+    lost = [copy for copy in copies if there_are[copy.key] != copy.size]
+    if lost:  # somebody has begun to remove it
+        _copy(source, lost, target)
         if target.size(METADATA_NAME) is None:
+            target.delete([copy.key for copy in lost])
             raise ConflictError(f"the savepoint at {target.url} is being deleted; make it again")
     return made
 
@@ -210,6 +220,10 @@ class _Copy:
 
     key: str
     handles: tuple[Handle, ...]
+
+    @property
+    def size(self) -> int:
+        return sum(handle.length for handle in self.handles)
 
     def renamed(self) -> Iterable[tuple[Handle, Handle]]:
         begin = 0
@@ -259,7 +273,7 @@ def _copy(source: Storage, copies: Iterable[_Copy], target: Storage) -> None:
 
 
 def _copy_one(source: Storage, copy: _Copy, target: Storage, path: Path) -> None:
-    if sum(h.length for h in copy.handles) <= IN_MEMORY:
+    if copy.size <= IN_MEMORY:
         target.put(copy.key, b"".join(data for group in near(copy.handles) for data in contents_of(source, group)))
         return
     pieces = []

@@ -33,20 +33,32 @@ def log_problem(storage: Storage, reader: StreamReader, standing: Standing, newe
 
 def checkpoint_lost(reader: StreamReader, overview: Overview) -> str | None:
     """A checkpoint that is not there, although the newest run keeps it and nobody has deleted it: a start goes further back than it has to.
-    In words; None: there is none. Raises `StorageError`."""
+    In words; None: there is none. Raises `StorageError`.
+
+    Rule: the checkpoints are read again, after who has the stream: (1) they are listed, and the run has none; (2) it completes one, and
+    deletes what it began with; (3) that is read: gone.
+    """
+    gone = _vanished(overview)
     for _ in range(_ROUNDS):
-        standing = overview.standing
-        gone = vanished(standing.claim, (item.id for item in overview.found)) if standing is not None and not standing.ended else ()
-        now = reader.standing(standing.tail) if gone and standing is not None else standing
-        if not gone or now == standing:
+        if not gone or overview.standing is None:
+            return None
+        standing = reader.standing(overview.standing.tail)
+        again = Overview.of(reader.read_all(), standing)
+        gone = _vanished(again)
+        if standing == overview.standing:
             break
-        overview = Overview.of(reader.read_all(), now)  # a running stream may have deleted it since
+        overview = again
     return (
         f"{checkpoint_name(gone[0])}, which the stream at {reader.url} could go on from, is not there, and its run has not deleted it; put "
         "its _metadata back, or start the stream once"
         if gone
         else None
     )
+
+
+def _vanished(overview: Overview) -> tuple[CheckpointId, ...]:
+    standing = overview.standing
+    return () if standing is None or standing.ended else vanished(standing.claim, (item.id for item in overview.found))
 
 
 def _problem(storage: Storage, reader: StreamReader, standing: Standing, newest: Checkpoint | None) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from spark_ckpt.errors import ConfigError
+from spark_ckpt.errors import ConfigError, StorageSetupError
 from spark_ckpt.paths import LOG_PREFIX
 from spark_ckpt.storage import S3Options, Storage, open_storage
 from spark_ckpt.storage.base import OPTION
@@ -50,7 +50,7 @@ def opened_stream(url: str, s3: S3Options) -> Iterator[tuple[Storage, StreamRead
     named = RestorePath.at(url)
     with opened(named.storage_url, s3) as storage:
         single, reader = CheckpointReader(storage, named), StreamReader(storage)
-        if not named.is_savepoint or (single.exists() and not reader.has_log()):
+        if not named.is_savepoint or (single.exists() and not _is_stream(reader)):
             yield storage, single
             return
         if not reader.exists():
@@ -61,3 +61,10 @@ def opened_stream(url: str, s3: S3Options) -> Iterator[tuple[Storage, StreamRead
                     return
             reader.check()
         yield storage, reader
+
+
+def _is_stream(reader: StreamReader) -> bool:
+    try:
+        return reader.has_log()
+    except StorageSetupError:
+        return False  # who may read a savepoint need not be allowed to list

@@ -59,6 +59,11 @@ class Places:
         return bool(self.owned) and folder == self.owned
 
 
+def savepoint_lies_at(url: str) -> str:
+    """Why no stream begins there."""
+    return f"there is a savepoint at {url}, and no stream begins in its folder; take another checkpointLocation, or move the savepoint"
+
+
 def streams_above(url: str) -> list[str]:
     """URLs of the folders that would be streams if this place were in a run of theirs. By its name alone it is not: `run-20261127` may be
     anybody's folder."""

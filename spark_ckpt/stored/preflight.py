@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from spark_ckpt.model import Checkpoint, CheckpointId, Job
-from spark_ckpt.paths import checkpoint_name
+from spark_ckpt.paths import METADATA_NAME, checkpoint_name
 from spark_ckpt.progress import Tell, nobody
 from spark_ckpt.protocol.entries import Claim, End
 from spark_ckpt.protocol.offsets_conf import is_drain
@@ -17,6 +17,7 @@ from spark_ckpt.protocol.start.restoring import TO_APPLY_AGAIN, incomplete, is_o
 from spark_ckpt.storage import Storage
 from spark_ckpt.stored.copies import RestorePath
 from spark_ckpt.stored.log import StreamLog
+from spark_ckpt.stored.places import savepoint_lies_at
 from spark_ckpt.stored.planned import Planned, planned_past
 from spark_ckpt.stored.presence import absent
 from spark_ckpt.stored.reading import StreamReader
@@ -77,8 +78,10 @@ def into(content: Checkpoint, path: RestorePath, storage: Storage, matched: Matc
     standing = reader.standing()
     if standing is None:
         overview = reader.overview()
-        lacking = (*incomplete(content), *([overview.problem] if overview.problem else []))
-        return Preflight(lacking, reruns=_begun(content), new_stream=not overview.found)
+        lacking = [*incomplete(content), *([overview.problem] if overview.problem else [])]
+        if storage.size(METADATA_NAME) is not None:
+            lacking.append(savepoint_lies_at(reader.url))
+        return Preflight(tuple(lacking), reruns=_begun(content), new_stream=not overview.found)
     if _is_applied(path, reader, standing):
         ignored = f"an earlier run has restored it, so a start with this option goes on from the newest checkpoint. {TO_APPLY_AGAIN}"
         return Preflight((ignored,), True, path.storage_url != reader.url)

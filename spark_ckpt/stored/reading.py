@@ -163,8 +163,11 @@ class StreamReader:
             standing = self.standing(max((item.checkpoint.log for item in found if item.checkpoint is not None), default=0))
         except DamagedError as e:
             return Overview.of(found, None, str(e))
-        gone = standing is None and bool(found)
-        return Overview.of(found, standing, self._log_gone(", so a start would be refused") if gone else None)
+        if standing is None:
+            return Overview.of(found, None, self._log_gone(", so a start would be refused") if found else None)
+        overview = Overview.of(found, standing)
+        # Its copy comes after a claim: it may have come since.
+        return overview if overview.problem is None else Overview.of(self.read_all(), standing)
 
 
 class CheckpointReader(StreamReader):

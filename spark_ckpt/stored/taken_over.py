@@ -55,7 +55,7 @@ class TakenOver:
         if there is None:
             return None
         if self._copy is None:
-            return "the copy that was made of it is gone, so it cannot be told whether this is still the same savepoint"
+            return "the copy that was made of it cannot be read any more, so nobody knows whether this is still the same savepoint"
         if self._objects or not is_copy(self._copy, there):
             return f"another savepoint is there now (epoch {there.id.epoch} of query {there.query_id})"
         return None

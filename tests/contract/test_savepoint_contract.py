@@ -41,7 +41,7 @@ def test_a_savepoint_whose_objects_are_deleted_before_it_is_complete(open_again:
             store_savepoint(stream, checkpoint, folder)
             taken_over(folder, checkpoint)
 
-        late = FaultyStorage(open_again(), [Fault(Moment.DELAY, operations=frozenset({"list"}), skip=1, pause=claimed)])
+        late = FaultyStorage(open_again(), [Fault(Moment.DELAY, operations=frozenset({"list"}), skip=2, pause=claimed)])
         with pytest.raises(ConflictError, match="has been deleted meanwhile; make it again"):
             store_savepoint(stream, checkpoint, late)
         assert open_again().size("_metadata") is None

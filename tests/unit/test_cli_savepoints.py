@@ -22,9 +22,11 @@ from spark_ckpt.protocol import entries
 from spark_ckpt.protocol.entries import Damage, End, Plan, Request, decode, encode
 from spark_ckpt.storage import Storage, open_storage
 from spark_ckpt.stored.copies import store_savepoint
+from spark_ckpt.stored.log_check import checkpoint_lost
 from spark_ckpt.stored.metadata.codec import decode_metadata, encode_metadata
 from spark_ckpt.stored.places import Places
 from spark_ckpt.stored.reading import StreamReader
+from spark_ckpt.stored.standing import Overview, Standing
 from tests.drivers.command_line import call
 from tests.drivers.planned_operators import a_deduplication, a_total
 from tests.drivers.stored_stream import JOB, StreamWriter, begun, flip, make_store
@@ -458,6 +460,43 @@ def test_verify_says_that_a_checkpoint_is_gone_which_nobody_has_deleted(
     writer.complete(2, 3, [make_store(tmp_path, 3, "r3")])
     writer.complete(2, 4, [make_store(tmp_path, 3, "r4")])
     assert call(capsys, "verify", url)[1]["problem"] is None, "a run that has newer ones drops it"
+
+
+def test_what_the_run_deletes_while_it_is_looked_at_is_not_taken_for_lost(storage: Storage, tmp_path: Path) -> None:
+    """(1) They are listed, and the newest run has none; (2) it completes some, and deletes what it began with; (3) that is read."""
+    writer = StreamWriter(storage)
+    writer.begin(1)
+    older, newer = (writer.complete(1, epoch, [make_store(tmp_path, 3, f"r{epoch}")]).id for epoch in range(2))
+    writer.begin(2, newer, inherits=(older, newer))
+    before = list(StreamReader(storage).read_all())
+    for epoch in (2, 3, 4):
+        writer.complete(2, epoch, [make_store(tmp_path, 3, f"r{epoch}")])
+    storage.delete([metadata_key(older), metadata_key(newer)])
+    stale = Overview.of([item for item in before if item.id != older], StreamReader(storage).standing())
+    assert checkpoint_lost(StreamReader(storage), stale) is None
+    storage.delete([metadata_key(CheckpointId(2, epoch)) for epoch in (2, 3, 4)])
+    assert "run-1/chk-1" in (checkpoint_lost(StreamReader(storage), stale) or "")
+
+
+def test_a_copy_that_comes_while_the_stream_is_read_is_not_taken_for_cut_short(storage: Storage, tmp_path: Path) -> None:
+    writer = StreamWriter(storage)
+    writer.begin(1)
+    older = writer.complete(1, 0, [make_store(tmp_path, 3, "r0")])
+    copy = replace(older, id=CheckpointId(2, 0))
+    writer.append(
+        entries.Claim(
+            *(writer.log + 1, 2, "query", JOB, copy.id, (older.id, copy.id), (), "host", {}, 1, "nonce"),
+            restored=entries.Restored("s3://b/savepoint-x", copy.id),
+        )
+    )
+
+    class Late(StreamReader):
+        def standing(self, known: int = 0) -> Standing | None:
+            found = super().standing(known)
+            storage.put(metadata_key(copy.id), encode_metadata(copy))
+            return found
+
+    assert Late(storage).overview().problem is None
 
 
 def test_what_its_run_had_given_up_is_no_choice(storage: Storage, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

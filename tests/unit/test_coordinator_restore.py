@@ -297,7 +297,7 @@ def test_no_stream_begins_in_the_folder_of_a_savepoint() -> None:
     """`gc` would take its objects for what runs have left."""
     with open_storage(f"{STORAGE}/a") as a, open_storage(f"{STORAGE}/c") as target:
         made = store_savepoint(a, RestorePath.at(OF_A).read(a), target)
-        with pytest.raises(CheckpointError, match=r"there is a savepoint at .* take another checkpointLocation"):
+        with pytest.raises(CheckpointError, match=r"there is a savepoint at .*; take another checkpointLocation"):
             Application().start("c")
         assert {found.key for found in target.list("")} == {"_metadata", *made.objects}
 

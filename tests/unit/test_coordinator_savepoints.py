@@ -312,7 +312,7 @@ def test_what_has_taken_the_place_of_a_claimed_savepoint_stays(
     answer = configured.perform(do.Delete(1, (checkpoint.id,), (), taken_over(url, checkpoint)))
     assert isinstance(answer, ev.Deleted)
     assert (answer.failure, answer.savepoint_failure) == (None, None)
-    assert ("it cannot be told" if gone_before else "another savepoint is there now (epoch 17") in (answer.savepoint_kept or "")
+    assert ("nobody knows whether" if gone_before else "another savepoint is there now (epoch 17") in (answer.savepoint_kept or "")
     assert actions.storage.size(paths.metadata_key(checkpoint.id)) is None
     configured.close()
     with open_storage(url) as folder:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from spark_ckpt.model import Checkpoint, CheckpointId, Handle, HandleKind, Snaps
 from spark_ckpt.process.scratch import TEMPORARY
 from spark_ckpt.state.saving import refuse_taken
 from spark_ckpt.storage import Storage, open_storage
-from spark_ckpt.storage.base import LARGEST_READ, PutResult
+from spark_ckpt.storage.base import LARGEST_READ, PutResult, Slice
 from spark_ckpt.storage.memory import MemoryStorage, wipe
 from spark_ckpt.stored.copies import RestorePath, import_objects, store_savepoint
 from spark_ckpt.stored.metadata.codec import decode_metadata, encode_metadata
@@ -98,8 +98,21 @@ def test_made_again_it_gets_back_what_somebody_has_begun_to_remove(stream: Stora
     checkpoint = written(stream, random.Random(SEED))
     made = store_savepoint(stream, checkpoint, target)
     before = {s.key: target.get(s.key) for s in target.list("")}
-    target.delete(sorted(made.objects)[::2])
-    assert store_savepoint(stream, checkpoint, target) == made
+    gone = sorted(made.objects)[::2]
+    target.delete(gone)
+
+    class Counting(FaultyStorage):
+        def put(self, key: str, data: bytes) -> None:
+            again.append(key)
+            super().put(key, data)
+
+        def put_slices(self, key: str, slices: Sequence[Slice]) -> None:
+            again.append(key)
+            super().put_slices(key, slices)
+
+    again: list[str] = []
+    assert store_savepoint(stream, checkpoint, Counting(target, [])) == made
+    assert sorted(again) == gone
     assert {s.key: target.get(s.key) for s in target.list("")} == before
 
 
@@ -114,6 +127,7 @@ def test_one_that_goes_while_it_is_made_again_is_not_told_as_made(stream: Storag
     late = FaultyStorage(target, [Fault(Moment.DELAY, operations=frozenset({"put"}), pause=goes)])
     with pytest.raises(ConflictError, match="is being deleted; make it again"):
         store_savepoint(stream, checkpoint, late)
+    assert target.size(sorted(made.objects)[0]) is None
 
 
 def test_none_is_made_in_the_folder_of_a_stream(stream: Storage, target: Storage) -> None:
@@ -125,6 +139,22 @@ def test_none_is_made_in_the_folder_of_a_stream(stream: Storage, target: Storage
     with pytest.raises(ConflictError, match="there is a stream at"):
         refuse_taken(target)
     assert [s.key for s in target.list("")] == before
+
+
+def test_nor_in_a_folder_in_which_a_stream_begins_while_it_is_made(stream: Storage, target: Storage) -> None:
+    checkpoint = written(stream, random.Random(SEED))
+    late = FaultyStorage(target, [Fault(Moment.DELAY, operations=frozenset({"put"}), pause=lambda: StreamWriter(target).begin(1))])
+    with pytest.raises(ConflictError, match="there is a stream at"):
+        store_savepoint(stream, checkpoint, late)
+    assert target.size(paths.METADATA_NAME) is None
+
+
+def test_nor_in_a_location_that_has_its_stream_beside_it(stream: Storage) -> None:
+    with MemoryStorage("memory://location/x") as location, MemoryStorage("memory://location/x/_ckpt") as inner:
+        StreamWriter(inner).begin(1)
+        with pytest.raises(ConflictError, match="there is a stream at"):
+            store_savepoint(stream, written(stream, random.Random(SEED)), location)
+    wipe("location")
 
 
 class LosesAnswers(MemoryStorage):

@@ -156,7 +156,7 @@ def test_a_savepoint_whose_objects_somebody_has_deleted_is_not_completed(tmp_pat
         def claimed() -> None:
             taken_over(target, import_checkpoint(location, target))
 
-        late = Fault(Moment.DELAY, operations=frozenset({"list"}), skip=1, pause=claimed)
+        late = Fault(Moment.DELAY, operations=frozenset({"list"}), skip=2, pause=claimed)
         with pytest.raises(ConflictError, match="has been deleted meanwhile; make it again"):
             import_checkpoint(location, FaultyStorage(target, [late]))
         assert target.size("_metadata") is None

@@ -184,6 +184,17 @@ def test_a_successor_ends_the_query_with_its_record_or_while_an_epoch_runs() -> 
     assert kinds(end(driver, 1, 3)) == ["seal FENCED"]
 
 
+@pytest.mark.parametrize(
+    "other", [Plan(99, 9, 3, offsets(3), real_time=True), Plan(1, 1, 7, offsets(7))], ids=["another run's record", "no record"]
+)
+def test_what_is_no_late_record_of_its_own_ends_the_query(other: Plan) -> None:
+    driver = settled()
+    begin(driver, 3)
+    driver.world.log[max(driver.world.log) + 1] = encode(other)
+    assert "Failed" in kinds(end(driver, 1, 3))
+    assert kinds(begin(driver, 4)) == ["trigger FENCED"]
+
+
 def test_of_two_looks_at_the_log_the_earlier_one_counts_no_more() -> None:
     """(1) A look is slow, (2) an epoch begins, for which nothing is appended, (3) it runs for long: a second look, which finds nothing,
     (4) the epoch's record is stored and the next one put, (5) the first look finds the record: no number may be left out for it."""
@@ -281,6 +292,8 @@ def test_what_has_begun_in_epoch_0_once_more_as_micro_batches_goes_on(starts_bef
         begin(driver, 0, dict(LISTED))
         end(driver, starts_before, 0)
         begin(driver, 1)
+    claims = [entry for entry in entries(world) if isinstance(entry, Claim)]
+    assert [claim.used for claim in claims] == [-1, 1][:starts_before], "another start in real time goes on behind them"
     micro = Driver(world)
     assert started(micro.push(ev.StartRequested("q", JOB, (), "m", "host", from_zero=True))).epoch == 0
     if completed:

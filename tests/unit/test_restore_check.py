@@ -41,6 +41,17 @@ def storage(url: str) -> Storage:
     return open_storage(url)
 
 
+def test_it_is_told_that_no_stream_begins_in_the_folder_of_a_savepoint(
+    storage: Storage, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    writer = begun(storage, tmp_path, 1)
+    kept = f"file://{tmp_path}/kept"
+    with open_storage(kept) as target:
+        store_savepoint(storage, writer.checkpoints[0], target)
+    status, doc = call(capsys, "restore", f"{url}/run-00000001/chk-0", "--check", kept)
+    assert (status, [f"there is a savepoint at {kept}" in problem for problem in doc["problems"]]) == (1, [True])
+
+
 def test_a_drain_that_runs_again_is_told(storage: Storage, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     writer = begun(storage, tmp_path, 2)
     assert call(capsys, "restore", f"{url}/run-00000001/chk-0", "--check", url)[1]["drains"] is None

@@ -332,6 +332,24 @@ def test_another_savepoint_with_the_name_of_a_claimed_one_stays(stream: Storage,
     assert {found.key for found in target.list("")} == before
 
 
+def test_what_is_made_anew_while_a_claimed_savepoint_goes_stays_whole(stream: Storage, target: Storage) -> None:
+    """(1) Its `_metadata` is deleted, and no object yet; (2) a person makes the same once more; (3) the deletion is tried again."""
+    checkpoint = written(stream, random.Random(SEED))
+    store_savepoint(stream, checkpoint, target)
+    stream.put(paths.metadata_key(checkpoint.id), encode_metadata(checkpoint))
+    going = TakenOver()
+    going.look_at_copy(stream, checkpoint.id)
+    denied = FaultyStorage(target, [Fault(Moment.FAIL_BEFORE, "run-*", frozenset({"delete"}))])
+    with pytest.raises(StorageError):
+        going.delete(RestorePath.at(target.url), denied)
+    assert target.size(paths.METADATA_NAME) is None
+    store_savepoint(stream, checkpoint, target)
+    before = {found.key for found in target.list("")}
+    with pytest.raises(ConflictError, match="another savepoint is there now"):
+        going.delete(RestorePath.at(target.url), target)
+    assert {found.key for found in target.list("")} == before
+
+
 def test_a_claimed_checkpoint_of_another_stream_stays_with_that_stream(stream: Storage, tmp_path: Path) -> None:
     """Its newest one, which a run of it that lives goes back to."""
     writer = StreamWriter(stream)

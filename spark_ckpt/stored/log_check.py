@@ -57,8 +57,13 @@ def checkpoint_lost(reader: StreamReader, overview: Overview) -> str | None:
 
 
 def _vanished(overview: Overview) -> tuple[CheckpointId, ...]:
+    """Not the copy that a start was about to make of a checkpoint when it died: the next one makes it."""
     standing = overview.standing
-    return () if standing is None or standing.ended else vanished(standing.claim, (item.id for item in overview.found))
+    if standing is None or standing.ended:
+        return ()
+    there = [item.id for item in overview.found]
+    never_made = standing.never_made([c for c in there if c.run == standing.claim.run])
+    return tuple(c for c in vanished(standing.claim, there) if c != never_made)
 
 
 def _problem(storage: Storage, reader: StreamReader, standing: Standing, newest: Checkpoint | None) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from spark_ckpt import paths
-from spark_ckpt.errors import ConflictError, DamagedError, ObjectMissingError
+from spark_ckpt.errors import ConflictError, DamagedError, ObjectMissingError, StorageSetupError
 from spark_ckpt.model import Checkpoint, CheckpointId
 from spark_ckpt.storage.base import Storage
 from spark_ckpt.stored.copies import RestorePath
@@ -25,8 +25,9 @@ class TakenOver:
         """What is left of it, once its `_metadata` is gone."""
 
     def look_at_copy(self, stream: Storage, copy: CheckpointId) -> None:
-        """Before that is deleted. One that is gone was looked at by an earlier attempt, or stays unknown. Raises `StorageError`."""
-        with suppress(DamagedError, ObjectMissingError):
+        """Before that is deleted. One that is gone was looked at by an earlier attempt, or stays unknown, as does one that may not be read
+        (archived by age, for example): nothing else is to wait for it. Raises `StorageError`."""
+        with suppress(DamagedError, ObjectMissingError, StorageSetupError):
             self._copy = read_metadata(stream, paths.metadata_key(copy), copy)
 
     def delete(self, path: RestorePath, storage: Storage) -> None:

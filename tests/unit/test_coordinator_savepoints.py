@@ -11,12 +11,14 @@ import pytest
 
 from spark_ckpt import paths
 from spark_ckpt.coordinator.actions import StorageActions
+from spark_ckpt.errors import StorageSetupError
 from spark_ckpt.model import Ack, Checkpoint, CheckpointId, Handle, HandleKind, Snapshot, StoreId
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.entries import SAVEPOINT, Request, Restored
 from spark_ckpt.protocol.reasons import Outcome
 from spark_ckpt.storage import Storage, open_storage
+from spark_ckpt.storage.base import LARGEST_READ
 from spark_ckpt.storage.memory import wipe
 from spark_ckpt.stored.copies import RestorePath
 from spark_ckpt.stored.metadata.codec import encode_metadata
@@ -318,6 +320,27 @@ def test_what_has_taken_the_place_of_a_claimed_savepoint_stays(
     with open_storage(url) as folder:
         there = RestorePath.at(url).read(folder)
         assert there.objects <= {found.key for found in folder.list("")}
+
+
+def test_a_copy_that_may_not_be_read_keeps_no_deletion_from_being_done(actions: StorageActions, checkpoint: Checkpoint) -> None:
+    """As where the bucket archives what is old."""
+    url = stored(actions.perform(do.StoreSavepoint(1, checkpoint, asked(), 12))).url or ""
+
+    class Archived(FaultyStorage):
+        def get(self, key: str, offset: int = 0, length: int | None = None, limit: int = LARGEST_READ) -> bytes:
+            if key == paths.metadata_key(checkpoint.id):
+                raise StorageSetupError("it is archived")
+            return super().get(key, offset, length, limit)
+
+    def opened(to: str, *_: object) -> Storage:
+        return open_storage(to) if to == url else Archived(open_storage(to), [])
+
+    configured = StorageActions(STREAM, opened, Places(STREAM, owned=url))
+    answer = configured.perform(do.Delete(1, (checkpoint.id,), (), taken_over(url, checkpoint)))
+    assert isinstance(answer, ev.Deleted)
+    assert (answer.failure, "nobody knows whether" in (answer.savepoint_kept or "")) == (None, True)
+    assert actions.storage.size(paths.metadata_key(checkpoint.id)) is None
+    configured.close()
 
 
 @pytest.mark.parametrize("which", ["_metadata", "run-*"])

@@ -185,7 +185,7 @@ def test_a_successor_ends_the_query_with_its_record_or_while_an_epoch_runs() -> 
 
 
 @pytest.mark.parametrize(
-    "other", [Plan(99, 9, 3, offsets(3), real_time=True), Plan(1, 1, 7, offsets(7))], ids=["another run's record", "no record"]
+    "other", [Plan(2, 9, 3, offsets(3), real_time=True), Plan(1, 1, 7, offsets(7))], ids=["another run's record", "no record"]
 )
 def test_what_is_no_late_record_of_its_own_ends_the_query(other: Plan) -> None:
     driver = settled()
@@ -282,10 +282,12 @@ def test_operators_that_begin_in_epoch_0_only_begin_there_again() -> None:
     assert (one.epoch, one.version, one.files) == (0, None, LISTED)
 
 
+@pytest.mark.parametrize("dies_at_once", [False, True])
 @pytest.mark.parametrize("starts_before", [1, 2])
 @pytest.mark.parametrize("completed", [False, True])
-def test_what_has_begun_in_epoch_0_once_more_as_micro_batches_goes_on(starts_before: int, completed: bool) -> None:
-    """(1) Real time uses some numbers, and has no checkpoint; (2) the query goes on as micro-batches, in epoch 0; (3) and starts again."""
+def test_what_has_begun_in_epoch_0_once_more_as_micro_batches_goes_on(starts_before: int, completed: bool, dies_at_once: bool) -> None:
+    """(1) Real time uses some numbers, and has no checkpoint; (2) the query goes on as micro-batches, in epoch 0; (3) and starts again.
+    `dies_at_once`: a start in real time that has claimed, and recorded nothing."""
     world = World()
     for nonce in "ab"[:starts_before]:
         driver, _ = starts(world, nonce, from_zero=True)
@@ -294,10 +296,12 @@ def test_what_has_begun_in_epoch_0_once_more_as_micro_batches_goes_on(starts_bef
         begin(driver, 1)
     claims = [entry for entry in entries(world) if isinstance(entry, Claim)]
     assert [claim.used for claim in claims] == [-1, 1][:starts_before], "another start in real time goes on behind them"
+    if dies_at_once:
+        starts(world, "d", from_zero=True)
     micro = Driver(world)
     assert started(micro.push(ev.StartRequested("q", JOB, (), "m", "host", from_zero=True))).epoch == 0
     if completed:
-        micro.epoch(starts_before + 1, 0)
+        micro.epoch(starts_before + dies_at_once + 1, 0)
     else:
         micro.trigger(0)
     again = started(Driver(world).push(ev.StartRequested("q", JOB, (), "n", "host", from_zero=True)))

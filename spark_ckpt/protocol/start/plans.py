@@ -52,8 +52,6 @@ class PlansPast:
         """Entries that are missing."""
         self._in_need = False
         """Whether plans are discarded that would run again if they could."""
-        self._once_more = False
-        """It begins in epoch 0 as micro-batches, where real time has used numbers."""
         self._round = around
         self._last = around.last
         self._entries = around.log.entries
@@ -153,8 +151,11 @@ class PlansPast:
     @property
     def noted(self) -> int:
         """The highest number that the claim notes. Rule: where operators begin in epoch 0 once more, as micro-batches, all numbers are
-        given out anew, and the run's own plans say what ran under each; with the old ones noted no later start could know that."""
-        return -1 if self._once_more else max(self.used, self._last.used)
+        given out anew, and plans say what ran under each; with those that real time has used noted no later start could know that."""
+        request = self._round.request
+        if self.origin is None and request.from_zero and not request.real_time:
+            return max((plan.epoch for plan in self._found), default=-1)
+        return max(self.used, self._last.used)
 
     @property
     def _ever_used(self) -> int:
@@ -401,7 +402,6 @@ class PlansPast:
         self._numbers = dict(self._numbers) | {number: record.epoch for number, record in self._listing.items()}
         if not found.real_time:
             return
-        self._once_more = self._round.request.from_zero and not self._round.request.real_time
         if not self._round.request.from_zero:
             self._first = found.used + 1
         again = f"the stream has no checkpoint, so its real-time epochs up to {found.used} run anew, under numbers from"

@@ -34,7 +34,7 @@ def came() -> list[str]:
 
 @pytest.fixture
 def work(came: list[str]) -> Iterator[StorageWork]:
-    actions = StorageActions("memory://work/s", open_storage)
+    actions = StorageActions("memory://pools/s", open_storage)
     pools = Pools(*(cast(Pool, Named(name, came)) for name in ("foreground", "background", "trimming", "elsewhere")))
     nothing: Any = lambda *_: None  # noqa: E731
     yield StorageWork(actions, pools, cast(Schedule, None), nothing, nothing, nothing)

@@ -102,7 +102,10 @@ def run_all(
         raise click.UsageError(f"{', '.join(missing)} is not in the {form.name} form; run `python -m benchmarks run --help`")
     if anew:
         unfinished.unlink(missing_ok=True)
-    figures = _going_on(unfinished, again, rounds) if goes_on else _begun(here, again, rounds)
+    if goes_on:
+        _check_words(unfinished, again, rounds)
+    machine.quietened(tell)
+    figures = Figures.read(unfinished, machine.describe()) if goes_on else _begun(here, again, rounds)
     plan = form.only(figures.about["again"]) if figures.about["again"] else form
     if figures.about["rounds"]:
         plan = plan.limited(figures.about["rounds"])
@@ -112,13 +115,13 @@ def run_all(
     until, complete = Budget(math.inf if minutes is None else minutes * 60), False
     try:
         complete = plans.run(plan, figures, tell, lambda: figures.write(unfinished), until)
-    finally:
-        print_tables(figures)
         if complete:
             unfinished.replace(here)
             _write_page(results, page_path)
-        else:
+    finally:
+        if not complete:
             tell(f"{len(figures.parts)} parts are measured, and kept in {unfinished}: the same command goes on with the next one")
+        print_tables(figures)
 
 
 def _begun(here: Path, again: Sequence[str], rounds: int | None) -> Figures:
@@ -129,14 +132,13 @@ def _begun(here: Path, again: Sequence[str], rounds: int | None) -> Figures:
     return figures
 
 
-def _going_on(unfinished: Path, again: Sequence[str], rounds: int | None) -> Figures:
-    """The figures of a run that ended early. Raises click.UsageError where it measured something else, or in other rounds."""
-    figures = Figures.read(unfinished, machine.describe())
+def _check_words(unfinished: Path, again: Sequence[str], rounds: int | None) -> None:
+    """Raises click.UsageError where a run that ended early measured something else, or in other rounds."""
+    figures = Figures.read(unfinished)
     begun = [*(f"--again {one!r}" for one in figures.about["again"]), *([f"--rounds {n}"] if (n := figures.about["rounds"]) else ())]
     if (again and set(again) != set(figures.about["again"])) or (rounds and rounds != figures.about["rounds"]):
         told = f"with {' '.join(begun)}" if begun else "without --again and --rounds"
         raise click.UsageError(f"{unfinished} is a run that ended early, and was begun {told}: go on with it so, or forget it with --anew")
-    return figures
 
 
 @cli.command("page")

@@ -68,7 +68,7 @@ class Turns:
 
     def left(self, figures: Figures) -> range:
         """Numbers of the rounds that are still to be run."""
-        return range(figures.parts.get(self.part, 0), self.rounds)
+        return range(figures.begun(self.part, self.rounds), self.rounds)
 
 
 @contextmanager
@@ -158,7 +158,7 @@ def take_turns(
             figures.begin(plan.part)
             if not number:  # what an earlier try at it left
                 begun = {plan.case(system) for system in plan.systems}
-                figures.forget(begun.__contains__)
+                figures.anew(plan.part, begun.__contains__)
             done: list[tuple[Setup, dict[str, Any]]] = []
             for session in chosen[:: -1 if number % 2 else 1] if complete else ():
                 tell(f"{_step(plan, session)}, round {number + 1}")

@@ -147,10 +147,21 @@ class Figures:
         """All that was measured of these."""
         self._values = {(case, metric): values for (case, metric), values in self._values.items() if not gone(case)}
 
+    def anew(self, part: str, gone: Callable[[Case], bool]) -> None:
+        """A part is measured from its first round on: what was measured of it, and that it was, is forgotten."""
+        self.forget(gone)
+        self.sittings.pop(part, None)
+
     @property
     def parts(self) -> dict[str, int]:
         """What was measured so far: part -> rounds of it."""
         return {part: sum(sitting.rounds for sitting in found) for part, found in self.sittings.items()}
+
+    def begun(self, part: str, rounds: int) -> int:
+        """How many of so many rounds of a part are measured. What another machine has begun is begun anew: one part is of one machine."""
+        found = self.parts.get(part, 0)
+        here = Sitting.now("", 0, self._here).machine
+        return found if found >= rounds or all(sitting.machine == here for sitting in self.sittings.get(part, ())) else 0
 
     def finish(self, part: str, experiment: str, rounds: int = 1) -> None:
         """So many rounds more of it were measured."""

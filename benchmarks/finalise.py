@@ -96,13 +96,15 @@ def _run(
             coordinator.ask("trigger", root=_ROOT, epoch=epoch, offsets=encoded("v1\n{}\n0"), files={})
             chains = [_next(chain, run_number, epoch) for chain in chains]
             acks = [_ack(chain, run_number, epoch) for chain in chains]
+            told = [_line("acks", root=_ROOT, acks=acks[start : start + ACKS_A_LINE]) for start in range(0, partitions, ACKS_A_LINE)]
+            ids = {"nextBatchWatermarkMs": 0, "stateUniqueIds": {"0": [[chain[-1].uid] for chain in chains]}}
+            commit = encoded("v2\n" + json.dumps(ids))
             began, before = time.monotonic(), coordinator.cpu_ms()
-            for start in range(0, partitions, ACKS_A_LINE):
-                coordinator.tell("acks", root=_ROOT, acks=acks[start : start + ACKS_A_LINE])
-            coordinator.ask("open", root=_ROOT + "/nobody", query_id=None)  # answered when the acks before it have been taken in
+            for line in told:
+                coordinator.write(line)
+            coordinator.ask("open", root=_ROOT, query_id=None)  # the stream comes to it behind the acks
             taken, used = time.monotonic(), coordinator.cpu_ms()
-            commit = {"nextBatchWatermarkMs": 0, "stateUniqueIds": {"0": [[chain[-1].uid] for chain in chains]}}
-            sealed = coordinator.ask("seal", root=_ROOT, epoch=epoch, commit=encoded("v2\n" + json.dumps(commit)), files={})
+            sealed = coordinator.ask("seal", root=_ROOT, epoch=epoch, commit=commit, files={})
             done = time.monotonic()
             if sealed["checkpoint"]["acked"] != partitions:
                 raise BenchmarkError(f"the coordinator counted {sealed['checkpoint']['acked']} acknowledgements of {partitions}")
@@ -147,12 +149,12 @@ class Coordinator:
             self._process.wait()
 
     def tell(self, kind: str, **fields: Any) -> None:
-        self._write({"type": kind, **fields})
+        self.write(_line(kind, **fields))
 
     def ask(self, kind: str, **fields: Any) -> dict[str, Any]:
         assert self._process.stdout is not None
         self._requests += 1
-        self._write({"type": kind, "id": self._requests, **fields})
+        self.write(_line(kind, id=self._requests, **fields))
         for line in self._process.stdout:
             self.heard += len(line)
             answer: dict[str, Any] = json.loads(line)
@@ -169,12 +171,15 @@ class Coordinator:
     def cpu_ms(self) -> float:
         return cpu_ms(self._process.pid)
 
-    def _write(self, message: dict[str, Any]) -> None:
+    def write(self, line: bytes) -> None:
         assert self._process.stdin is not None
-        line = json.dumps(message, separators=(",", ":")).encode() + b"\n"
         self.sent += len(line)
         self._process.stdin.write(line)
         self._process.stdin.flush()
+
+
+def _line(kind: str, **fields: Any) -> bytes:
+    return json.dumps({"type": kind, **fields}, separators=(",", ":")).encode() + b"\n"
 
 
 _Chain = tuple[Snapshot, ...]

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from enum import Enum
 
 from benchmarks.figures import Case, Estimate, Figures
+from benchmarks.machine import QUIET
 
 OTHERS_PERCENT = 25
-"""Of the machine's processor time, used by others during a turn, above which the turn's times say nothing. S3 server and proxy are others
-too: they use a few percent."""
-QUIET = 0.5
-"""Load for each processor before a run, above which its times say nothing."""
+"""Of the machine's processor time, used by others during a turn, above which the turn's times say nothing. For an application
+that stays from turn to turn, S3 server and proxy are others too: they use a few percent."""
 ROUNDS = 3
 """By fewer no time is judged: a machine has slow minutes, and one round may be within one. What is counted is judged by one."""
 MB = 1_000_000

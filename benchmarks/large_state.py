@@ -56,6 +56,8 @@ class Watched:
         """Of SST files that one checkpoint has in one object and a later one in another, under whatever name."""
         self.peaks: dict[str, int] = {}
         self.failed: Exception | None = None
+        self.unseen: Exception | None = None
+        """Why S3 could not be looked at, the last time when it could not."""
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -95,9 +97,14 @@ class Watched:
         setup = self._session.setup
         if not setup.bucket:
             return
-        if number % _SIZES_EVERY == 0:
-            self.sizes |= self._s3.sizes(setup.bucket)
-        if number % _FILES_EVERY or (found := stored.newest(self._s3, setup.bucket, "q")) is None:
+        try:
+            if number % _SIZES_EVERY == 0:
+                self.sizes |= self._s3.sizes(setup.bucket)
+            found = None if number % _FILES_EVERY else stored.newest(self._s3, setup.bucket, "q")
+        except Exception as e:  # one look of many: no reason to lose the hour
+            self.unseen = e
+            return
+        if found is None:
             return
         snapshots = found[1].snapshots
         self.files.append(sum(len(snapshot.handles) for snapshot in snapshots))
@@ -136,6 +143,8 @@ def run(
         _check(answer, keys, system)
         marks = answer["marks"][answer["warm"] - 1 :]
         gather(figures, case, marks, watched)
+        if not system.stock and not watched.files:
+            figures.note(f"large state: no checkpoint of {system.value} could be looked at: {watched.unseen or 'there was none'}")
         figures.add(case, "elsewhere_percent", [session.elsewhere_percent()])
         if setup.bucket:
             epochs, requests = len(marks) - 1, access_log.between(s3.log, marks[0]["log_bytes"], marks[-1]["log_bytes"])

@@ -6,12 +6,18 @@ import os
 import platform
 import re
 import subprocess
+import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from benchmarks.far_s3 import LATENCY_MS
+
+QUIET = 0.5
+"""Load for each processor before a run, above which its times say nothing."""
+WAIT_S, _LOOK_S = 600.0, 15.0
 
 
 def describe() -> dict[str, Any]:
@@ -32,6 +38,15 @@ def describe() -> dict[str, Any]:
         "latency_ms": LATENCY_MS,
         "load_before": round(os.getloadavg()[0], 2),
     }
+
+
+def quietened(tell: Callable[[str], None]) -> float:
+    """The load, in processors, once it is so low that times say something; after `WAIT_S` what it is by then."""
+    until = time.monotonic() + WAIT_S
+    while (load := os.getloadavg()[0]) > QUIET * (os.cpu_count() or 1) and time.monotonic() < until:
+        tell(f"the load of the machine is {load:.2f}: waiting until it is quiet, {max(0.0, until - time.monotonic()):.0f} s at most")
+        time.sleep(_LOOK_S)
+    return load
 
 
 def now() -> str:

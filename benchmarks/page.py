@@ -49,9 +49,11 @@ This page compares an epoch with spark-ckpt to an epoch of stock Spark: how long
   slows several epochs down, and a shorter turn has that or not, by chance. With a limit on its time, a round that would not fit is left
   out for all systems of its workload, and noted.
 - **Look at ratios, not at milliseconds.** A ratio is of two medians within one run. It is called **too noisy** for a yes or a no in three
-  cases: the load before the run (before that part of it) was above 0.5 a processor; others used more than a quarter of the machine
-  during the turns; or the limit lies within the range in which the ratio would come out again (the notches of box plots: median +- 1.57
-  IQR / sqrt(n); the extremes for fewer than 4 values). What is counted is never too noisy: requests, bytes, memory, processor time.
+  cases: the load before the run (before that part of it) was above 0.5 a processor, although ten minutes were given to it to fall; others
+  used more than a quarter of the machine during the turns; or the limit lies within the range in which the ratio would come out again (the
+  notches of box plots: median +- 1.57 IQR / sqrt(n); the extremes for fewer than 4 values). What is counted is never too noisy: requests,
+  bytes, memory, processor time. Others are all processes but those of the application; where its start is measured, which may read
+  gigabytes, S3 server and proxy are no others either (since 2026-11-30).
 - **Too few rounds** for a yes or a no are one or two, where times are compared: a round may lie in a slow minute of the machine. So the
   short form judges what is counted, and only tells the times. What is counted is judged by one round.
 - **Every 10 s**: this system and its floor run for the same time, at least three intervals. Of both as many epochs are compared as the
@@ -103,8 +105,11 @@ This page compares an epoch with spark-ckpt to an epoch of stock Spark: how long
     .venv/bin/python -m benchmarks --help    # each figure by itself
     .venv/bin/python -m benchmarks run --full --again rescale    # this anew, or for the first time; all else is kept
 
+It begins when the machine is quiet, or after ten minutes.
+
 Each part is stored as soon as it is measured, in `full.unfinished.json`, beside the results. When the run ends early, by `MINUTES`, a
-signal or an error, the same command goes on with the next part. When all parts are there, that file takes the place of `full.json`, and
+signal or an error, the same command goes on with the next part, and with the next round of a part; on another machine that part is begun
+anew, so that all rounds of a part are of one machine. When all parts are there, that file takes the place of `full.json`, and
 this page is written anew.
 
 It needs, beside Java: Go, or versitygw and toxiproxy-server on the PATH; Maven, for stock Spark's S3A, for Kafka and for Flink (fetched

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import tempfile
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -269,15 +269,15 @@ class _Parts:
 
     def run(self, name: str, experiment: str, measure: Callable[[], None], rounds: int = 1, **setting: int | str) -> None:
         """All rounds in one go."""
-        if not self._figures.parts.get(name) and self._begin(name, experiment, **setting):
+        if not self._figures.parts.get(name) and self._begin(name, experiment, setting):
             measure()
             self._figures.finish(name, experiment, rounds)
             self._save()
 
     def run_rounds(self, name: str, experiment: str, measure: Callable[[], Rounds], rounds: int, **setting: int | str) -> None:
         """Those that are still missing. Each is saved by itself, and none is begun too late."""
-        begun = self._figures.parts.get(name, 0)
-        if begun >= rounds or not self._begin(name, experiment, **setting):
+        begun = self._figures.begun(name, rounds)
+        if begun >= rounds or not self._begin(name, experiment, setting, begun):
             return
         with closing(measure()) as measured:
             for number in range(begun + 1, rounds + 1):
@@ -287,13 +287,13 @@ class _Parts:
                     self.complete = False
                     return
 
-    def _begin(self, name: str, experiment: str, **setting: int | str) -> bool:
+    def _begin(self, name: str, experiment: str, setting: Mapping[str, int | str], begun: int = 0) -> bool:
         if self._until.left() <= 0:
             self.complete = False
             return False
-        if not self._figures.parts.get(name):
-            self._figures.forget(
-                lambda case: case.experiment == experiment and all(getattr(case, key) == value for key, value in setting.items())
+        if not begun:
+            self._figures.anew(
+                name, lambda case: case.experiment == experiment and all(getattr(case, key) == value for key, value in setting.items())
             )
         self._figures.begin(name)
         return True
@@ -358,7 +358,7 @@ def _run(plan: Plan, figures: Figures, tell: Tell, save: Save, until: Budget) ->
             chained = partial(chains.rounds, CHAINED, chains.PARTITIONS, chains.EPOCHS, s3, folder / "chains", tell)
             parts.run_rounds(chains.EXPERIMENT, chains.EXPERIMENT, chained, plan.chain_rounds)
         if plan.short_epochs:
-            with_seldom = not figures.parts.get(short_epochs.EXPERIMENT)
+            with_seldom = not figures.begun(short_epochs.EXPERIMENT, plan.short_epoch_rounds)
             lived = partial(short_epochs.rounds, plan.short_epochs, s3, folder / "short-epochs", tell, with_seldom)
             parts.run_rounds(short_epochs.EXPERIMENT, short_epochs.EXPERIMENT, lived, plan.short_epoch_rounds)
         lasting = [system for system in LASTING if plan.large_mb and not figures.parts.get(_of_large_state(system))]

@@ -48,20 +48,21 @@ def rounds(megabytes: int, systems: Sequence[System], s3: FarS3, folder: Path, t
     """
     setups = [restore.fill(system, megabytes, s3, folder / system.name.lower(), Figures(), tell, _LOGGED) for system in systems]
     filled = flink.fill(megabytes, s3, folder / "flink", tell) if with_flink else None
-    for number in itertools.count():
-        found, which = Figures(), f"{megabytes} MB, {f'round {number}' if number else 'once without counting'}"
-        for setup in setups:
-            tell(f"restart: {setup.system.value}, {which}")
-            case = Case(EXPERIMENT, setup.system.value, restore.PARTITIONS, megabytes)
-            _restart(setup, case, folder / f"{setup.system.name.lower()}-{number}", found)
-        if filled is not None:
-            tell(f"restart: {commands.NAME}, {which}")
-            pieces, elsewhere = flink.restart(filled, folder / f"flink-{number}")
-            case = Case(EXPERIMENT, commands.NAME, flink.PARALLELISM, megabytes)
-            found.add(case, "elsewhere_percent", [elsewhere])
-            _take_down(found, case, pieces)
-        if number:
-            yield found
+    with restore.forgetting([*(setup.bucket for setup in setups), filled.bucket if filled else ""], s3, folder):
+        for number in itertools.count():
+            found, which = Figures(), f"{megabytes} MB, {f'round {number}' if number else 'once without counting'}"
+            for setup in setups:
+                tell(f"restart: {setup.system.value}, {which}")
+                case = Case(EXPERIMENT, setup.system.value, restore.PARTITIONS, megabytes)
+                _restart(setup, case, folder / f"{setup.system.name.lower()}-{number}", found)
+            if filled is not None:
+                tell(f"restart: {commands.NAME}, {which}")
+                pieces, elsewhere = flink.restart(filled, folder / f"flink-{number}")
+                case = Case(EXPERIMENT, commands.NAME, flink.PARALLELISM, megabytes)
+                found.add(case, "elsewhere_percent", [elsewhere])
+                _take_down(found, case, pieces)
+            if number:
+                yield found
 
 
 def _restart(setup: Setup, case: Case, folder: Path, figures: Figures) -> None:
@@ -86,6 +87,7 @@ def _restart(setup: Setup, case: Case, folder: Path, figures: Figures) -> None:
                 raise BenchmarkError(f"{setup.system.value} began from nothing, and not from its newest checkpoint")
             begin_ms, fetch_ms = _milliseconds(progress["timestamp"]), _fetched_ms(session.log)
             files_ms = _written_ms(Path(setup.locations.removeprefix("file://")), begin_ms)
+            restored_ms = min(restored_ms, files_ms)  # the thread that takes the event down may come to it late
             found |= {"claim": restored_ms - started["thread_ms"], "files": files_ms - restored_ms}
             found |= pieces_of(progress, files_ms, load_ms) | {"fetch": fetch_ms / _TASKS}
             found["epoch"] -= found["fetch"]

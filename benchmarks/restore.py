@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -47,13 +48,26 @@ def rounds(megabytes: int, systems: Sequence[System], s3: FarS3, folder: Path, f
     figures.forget(lambda case: case.experiment == FILLED)
     setups = [fill(system, megabytes, s3, folder / system.name.lower(), figures, tell) for system in systems]
     ours = next(setup for setup in setups if setup.system is System.S3)
-    for number in itertools.count(1):
-        found, ranges = Figures(), _ranges(s3, ours.bucket)  # each start goes on, and stores what the next one reads
-        found.add(Case(EXPERIMENT, ours.system.value, PARTITIONS, megabytes), "state_bytes", [sum(length for _, _, length in ranges)])
-        _plain(ours, ranges, megabytes, number, s3, folder / "plain", found, tell)
-        for setup in setups:
-            _restore(setup, megabytes, number, s3, folder / f"{setup.system.name.lower()}-fresh-{number}", found, tell)
-        yield found
+    with forgetting([setup.bucket for setup in setups], s3, folder):
+        for number in itertools.count(1):
+            found, ranges = Figures(), _ranges(s3, ours.bucket)  # each start goes on, and stores what the next one reads
+            found.add(Case(EXPERIMENT, ours.system.value, PARTITIONS, megabytes), "state_bytes", [sum(length for _, _, length in ranges)])
+            _plain(ours, ranges, megabytes, number, s3, folder / "plain", found, tell)
+            for setup in setups:
+                _restore(setup, megabytes, number, s3, folder / f"{setup.system.name.lower()}-fresh-{number}", found, tell)
+            yield found
+
+
+@contextmanager
+def forgetting(buckets: Sequence[str], s3: FarS3, folder: Path) -> Iterator[None]:
+    """What is stored in these goes when it has been measured: what comes after it may need the disk. Empty: none."""
+    try:
+        yield
+    finally:
+        for bucket in filter(None, buckets):
+            with suppress(Exception):  # then it goes with the server, at the end
+                s3.drop(bucket)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def fill(

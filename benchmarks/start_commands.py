@@ -36,7 +36,7 @@ def one_restore(megabytes: int, rounds: int, stock: bool, out: Path | None) -> N
     systems = plans.RESTORED if stock else (System.S3,)
 
     def restored(s3: FarS3, folder: Path, figures: Figures) -> None:
-        _take(rounds, restore.rounds(megabytes, systems, s3, folder, figures, tell), figures, restore.EXPERIMENT)
+        _take(rounds, restore.rounds(megabytes, systems, s3, folder / "restore", figures, tell), figures, restore.EXPERIMENT)
 
     measure(out, restored)
 

@@ -124,7 +124,8 @@ def _spark(folder: Path) -> Iterator[Callable[[dict[str, Any]], dict[str, Any]]]
         answer()
         yield ask
         requests.close()
-        process.wait(_END_S)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_END_S)
     finally:
         # The JVM is in this session too; where all has ended there is no such group.
         with suppress(ProcessLookupError):

@@ -33,6 +33,12 @@ def storage(url: str) -> Storage:
     return open_storage(url)
 
 
+@pytest.fixture
+def any_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The benchmark does not wait until the machine is quiet."""
+    monkeypatch.setattr("benchmarks.machine.WAIT_S", 0.0)
+
+
 @pytest.fixture(autouse=True)
 def _agents_end() -> Iterator[None]:
     """Also those of a test that fails before it has come to end them."""

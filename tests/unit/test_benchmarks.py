@@ -10,8 +10,9 @@ import pytest
 from benchmarks.cells import spread
 from benchmarks.figures import Case, Estimate, Figures, Summary
 from benchmarks.finalise import GROWN
-from benchmarks.judging import OTHERS_PERCENT, QUIET, Met
+from benchmarks.judging import OTHERS_PERCENT, Met
 from benchmarks.judging import ROUNDS as ENOUGH
+from benchmarks.machine import QUIET
 from benchmarks.page import render
 from benchmarks.plots import draw
 from benchmarks.restore import PLAIN

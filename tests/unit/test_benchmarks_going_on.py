@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from benchmarks import machine
 from benchmarks.__main__ import cli
 from benchmarks.budget import Budget
 from benchmarks.epochs import Rounds
@@ -20,6 +21,8 @@ from benchmarks.figures import Case, Figures
 from benchmarks.measuring import measure_locally
 from benchmarks.plans import LASTING, SHORT, Plan
 from benchmarks.plans import run as run_plan
+
+pytestmark = pytest.mark.usefixtures("any_load")
 
 
 def test_a_part_that_ended_early_is_measured_anew_and_others_are_not(tmp_path: Path) -> None:
@@ -148,3 +151,63 @@ def test_no_round_is_begun_too_late_and_the_next_run_has_the_others(monkeypatch:
     assert figures.values(Case("chains", "a", 1, 1), "first_epoch_ms") == [10, 20, 30]
     assert {1, 2, 3} <= set(saved)
     assert len(begun) == len(ended) == 2, "what the rounds have in common is cleared away"
+
+
+def test_rounds_that_another_machine_has_begun_do_not_count(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Those of one part are compared with each other."""
+    plan = replace(SHORT, groups=(), finalise=(), idle_s=0, start_ups=0, chain_rounds=2)
+    case, clock, killed = Case("chains", "a", 1, 1), [0.0], list[int]()
+
+    def rounds(*_: object) -> Rounds:
+        while True:
+            if killed:
+                raise KeyboardInterrupt
+            clock[0] += 10
+            found = Figures()
+            found.add(case, "first_epoch_ms", [clock[0]])
+            yield found
+
+    def of(name: str) -> dict[str, Any]:
+        return {"processors": f"2 x {name}", "memory_gib": 8, "pyspark": "4.3.0"}
+
+    def run(figures: Figures, seconds: float) -> list[float]:
+        run_plan(plan, figures, print, lambda: figures.write(tmp_path / "full.json"), Budget(seconds, lambda: clock[0]))
+        return list(figures.values(case, "first_epoch_ms"))
+
+    monkeypatch.setattr("benchmarks.chains.rounds", rounds)
+    monkeypatch.setattr("benchmarks.plans.far_s3", lambda _: nullcontext(FarS3("", "", tmp_path / "log")))
+    assert run(Figures(of("a")), 5) == [10]
+    killed.append(1)
+    with pytest.raises(KeyboardInterrupt):
+        run(Figures.read(tmp_path / "full.json", of("b")), 5)
+    killed.clear()
+    assert run(Figures.read(tmp_path / "full.json", of("a")), 5) == [20], "what was forgotten does not count as measured"
+    assert run(Figures.read(tmp_path / "full.json", of("b")), 5) == [30]
+    assert run(Figures.read(tmp_path / "full.json", of("b")), 5) == [30, 40]
+    whole = Figures.read(tmp_path / "full.json", of("c"))
+    assert run(whole, 5) == [30, 40], "what is complete stays"
+    assert [(sitting.machine, sitting.rounds) for sitting in whole.sittings["chains"]] == [("2 x b, 8 GiB, PySpark 4.3.0", 2)]
+
+
+def test_what_is_complete_is_kept_before_anything_is_printed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def broken(_: Figures) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr("benchmarks.__main__.print_tables", broken)
+    monkeypatch.setattr("benchmarks.plans.run", lambda _plan, _figures, _tell, save, _until: [save()])
+    done = CliRunner().invoke(cli, ["run", "--results", str(tmp_path), "--page", str(tmp_path / "page.md")])
+    assert isinstance(done.exception, BrokenPipeError)
+    assert [file.name for file in tmp_path.glob("*.json")] == ["short.json"]
+
+
+@pytest.mark.parametrize(("loads", "waits"), [([0.4], 0), ([9, 5, 0.4], 2), ([9] * 1000, 40)])
+def test_a_busy_machine_is_waited_for_but_not_for_ever(loads: list[float], waits: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, told, left = [0.0], list[str](), iter(loads)
+    monkeypatch.setattr(machine, "WAIT_S", 600.0)
+    monkeypatch.setattr("benchmarks.machine.os.cpu_count", lambda: 2)
+    monkeypatch.setattr("benchmarks.machine.os.cpu_count", lambda: 2)
+    monkeypatch.setattr("benchmarks.machine.os.getloadavg", lambda: (next(left), 0.0, 0.0))
+    clocks = SimpleNamespace(monotonic=lambda: clock[0], sleep=lambda s: clock.append(clock.pop() + s))
+    monkeypatch.setattr("benchmarks.machine.time", clocks)
+    assert machine.quietened(told.append) == loads[waits]
+    assert len(told) == waits

@@ -39,6 +39,8 @@ class Played:
     rows = 20_000
     lasts = False
     """Its updates go on until it is killed."""
+    until: threading.Event | None = None
+    """When its updates end."""
     turns: list[tuple[int, int]] = []
 
     def __init__(self, setup: Setup, folder: Path) -> None:
@@ -63,6 +65,8 @@ class Played:
         if self.lasts and log is not None:
             assert self._killed.wait(60)
             raise BenchmarkError("the application does not answer")
+        if self.until is not None and log is not None:
+            assert self.until.wait(60)
         marks, at = [], 0.0
         for epoch in range(warm + epochs):
             at += 100.0 * epoch
@@ -131,6 +135,31 @@ def test_what_cannot_be_looked_at_ends_the_benchmark(s3: OneBucket, monkeypatch:
     monkeypatch.setattr(Played, "lasts", True)
     with pytest.raises(BenchmarkError, match=r"could not be looked at: /proc/3/status; the application does not answer$"):
         large_state.run(System.S3, 20, 2, 1, s3, tmp_path / "work", Figures(), print)
+
+
+@pytest.mark.parametrize("never", [False, True])
+def test_a_storage_that_does_not_answer_one_look_loses_no_hour(
+    never: bool, s3: OneBucket, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    answers, seldom, seen = [] if never else [checkpoint("sst/a")], iter(range(2)), threading.Event()
+
+    def newest(*_: object) -> tuple[str, Checkpoint]:
+        if next(seldom, None) is None:
+            seen.set()
+        if answers:
+            return "ckpt/q", answers.pop()
+        raise BenchmarkError("each checkpoint of q was gone before it could be read")
+
+    monkeypatch.setattr(stored, "newest", newest)
+    monkeypatch.setattr(large_state, "_FILES_EVERY", 1)
+    monkeypatch.setattr(large_state, "_EVERY_S", 0.01)
+    monkeypatch.setattr(Played, "until", seen)
+    figures, case = Figures(), Case("large state", System.S3.value, 2, 20)
+    large_state.run(System.S3, 20, 2, 1, s3, tmp_path / "work", figures, print)
+    assert len(figures.values(case, "epoch_ms")) == large_state.PARTS
+    assert list(figures.values(case, "again_bytes")) == ([] if never else [0])
+    told = "large state: no checkpoint of spark-ckpt, s3:// could be looked at: each checkpoint of q was gone before it could be read"
+    assert figures.notes == ([told] if never else [])
 
 
 def test_without_the_disk_nothing_is_begun(s3: OneBucket, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

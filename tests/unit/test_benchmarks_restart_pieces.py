@@ -5,8 +5,10 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Mapping
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Self
 
 import pytest
@@ -119,6 +121,24 @@ def test_pieces_follow_each_other_without_a_gap(session: type[Played], tmp_path:
         "epoch": [700 + 60 - 40 - 50],
         "restart": [4700],
     }
+
+
+def test_an_event_that_is_taken_down_late_makes_no_piece_shorter_than_nothing(session: type[Played], tmp_path: Path) -> None:
+    session.restored = BEGUN + 3600
+    figures = Figures()
+    run(tmp_path, figures)
+    found = pieces(figures, System.S3)
+    assert (found["claim"], found["files"], found["restart"]) == ([460], [0], [4700])
+
+
+def test_what_they_have_stored_goes_with_the_last_round(session: type[Played], tmp_path: Path) -> None:
+    dropped = list[str]()
+    s3 = SimpleNamespace(drop=dropped.append)
+    with closing(restart_pieces.rounds(10, BOTH, s3, tmp_path / "work", print, with_flink=False)) as rounds:  # type: ignore[arg-type]
+        next(rounds)
+        assert not dropped
+    assert dropped == ["bench"]
+    assert not (tmp_path / "work").exists()
 
 
 def test_of_stock_what_nobody_can_see_apart_is_one_piece(session: type[Played], tmp_path: Path) -> None:

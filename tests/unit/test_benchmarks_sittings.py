@@ -13,13 +13,16 @@ from click.testing import CliRunner
 from benchmarks import plans
 from benchmarks.__main__ import PAGE, PLANS, RESULTS, cli
 from benchmarks.figures import Case, Figures
-from benchmarks.judging import QUIET, ROUNDS
+from benchmarks.judging import ROUNDS
+from benchmarks.machine import QUIET
 from benchmarks.page import render
 from benchmarks.plans import FULL, SHORT, Plan
 from benchmarks.plots import PLOTS
 from benchmarks.sittings import Sitting
 from benchmarks.tables import tables
 from benchmarks.targets import TARGETS, verdicts
+
+pytestmark = pytest.mark.usefixtures("any_load")
 
 PART, EXPERIMENT = "many files 5", "many files"
 

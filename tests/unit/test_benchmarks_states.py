@@ -25,7 +25,7 @@ from spark_ckpt.storage import Storage
 from spark_ckpt.stored.reading import StreamReader
 from tests.stored.earlier import HERE
 
-pytestmark = pytest.mark.campaign
+pytestmark = [pytest.mark.campaign, pytest.mark.usefixtures("any_load")]
 
 SOURCE = f"file://{HERE}/states/update"
 SPENT = {"took_ms": 2000.0, "cpu_ms": 1500.0, "elsewhere_ms": 100.0}

@@ -220,7 +220,9 @@ object DriverSide extends Logging {
   def receive(line: String): AnyRef = {
     val message = Json.parse(line)
     message.str("type") match {
-      case "barrier" => Option(streams.get(message.str("root"))).flatMap(_.barrier).orNull
+      case "barrier" =>
+        val (root, start) = (message.str("root"), message.optStr("query"))
+        start.map(id => Option(running.get(id)).filter(_.root == root)).getOrElse(Option(streams.get(root))).flatMap(_.barrier).orNull
       case "acks" =>
         Option(streams.get(message.str("root"))).foreach(_.acknowledged(line))
         CheckpointFeed.acknowledged(message)

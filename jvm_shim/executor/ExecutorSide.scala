@@ -60,7 +60,7 @@ object ExecutorSide extends Logging {
   // Who counts reports takes the next one for made when the last one was answered.
   private val reporting = new Object
   private var idle = 0
-  private val barriers = new ConcurrentHashMap[String, Barrier]()
+  @volatile private var barriers = new StreamBarriers(askedBarrier)
   // With the start of a query (Spark's run id) that opened them.
   private val open = new ConcurrentHashMap[File, Opened]()
   // Folders of runs that are over, and have stores which Spark has not closed yet.
@@ -74,6 +74,7 @@ object ExecutorSide extends Logging {
     spool = makeSpool(conf)
     limit = new SpoolLimit(limits)
     held = new HeldCommits
+    barriers = new StreamBarriers(askedBarrier)
     // Two threads: a flush must not wait for the driver's answer to a report.
     val numbers = new AtomicInteger()
     val threads = new ScheduledThreadPoolExecutor(2, { body: Runnable =>
@@ -110,7 +111,6 @@ object ExecutorSide extends Logging {
       takeLeave()
       clock.shutdownNow()
       agent.close(FarewellMs)
-      barriers.clear()
       passedOn.clear()
       passedOnLate.set(Set.empty)
       open.clear()
@@ -197,26 +197,23 @@ object ExecutorSide extends Logging {
           s"the state cannot be written to the spool $spool (${e.getMessage}); free some space there, or set spark.ckpt.spool.dir to a local disk that has it", e)
     }
 
-  /**
-   * The barrier that the running task belongs to. A job that the user starts from a thread of his own (inside foreachBatch) carries no
-   * property: the driver is asked then. None: this checkpointLocation has no stream, so the store is Spark's own affair.
-   */
-  def barrier(root: String): Option[Barrier] =
-    Barrier.ofTask(root).orElse {
-      val plugin = context
-      if (plugin == null) None
-      else Option(plugin.ask(Json.line(Json.obj("type" -> "barrier", "root" -> root))).asInstanceOf[String]).map(Barrier(_))
-    }.map { b => barriers.put(root, b); b }
+  /** The barrier under which the running task opens a store for this start of a query (Spark's run id). None: the location has no stream. */
+  def barrier(root: String, start: String): Option[Barrier] = barriers.opening(root, start)
 
-  /** The barrier last seen for a stream by any task of this executor. */
-  def lastBarrier(root: String): Option[Barrier] = Option(barriers.get(root))
+  /** The barrier that the running task belongs to, which loads this version of a store. */
+  def barrier(root: String, start: String, version: Long): Option[Barrier] = barriers.of(root, start, version)
+
+  private def askedBarrier(root: String, start: Option[String]): Option[Barrier] = Option(context).flatMap { plugin =>
+    val question = Json.obj("type" -> "barrier", "root" -> root, "query" -> start)
+    Option(plugin.ask(Json.line(question)).asInstanceOf[String]).map(Barrier(_))
+  }
 
   /** A store has been committed to the spool: from here on it is the agent's to make it durable. Waits only where the spool is full. */
   def committed(uid: String, commit: ObjectNode): Unit = {
     serving()
     join(commit.str("root"), commit.long("run"))
     held.add(uid, commit)
-    tasks.committed(commit.str("root"), commit.long("epoch"))
+    countCommit(commit.str("root"), commit.long("epoch"))
     CommitLatencies.note(commit)
     agent.tell(commit, urgent = false) // the flush after the last task is
     // Noted last: where the run is over meanwhile, it is said once more, after this commit.
@@ -241,6 +238,7 @@ object ExecutorSide extends Logging {
    * the agent reads it while Spark still plans.
    */
   def readAhead(barrier: Barrier): Unit = {
+    barriers.began(barrier)
     val (plugin, child) = (context, agent)
     val local = plugin != null && child != null && plugin.executorID() == SparkContext.DRIVER_IDENTIFIER
     if (local && Option(barrier.base).exists(!_.isNull) && !barrier.version.contains(0L)) {
@@ -334,9 +332,23 @@ object ExecutorSide extends Logging {
     now.started(root)
   }
 
-  /** Where no more snapshots are to be expected before those that wait are wanted, the agent is told to upload them. */
   def taskEnded(): Unit = Option(ofTask.get()).foreach { case (counted, root) =>
     ofTask.remove()
+    ended(counted, root)
+  }
+
+  /** A task that was counted for another stream, whose thread several queries share, is nobody's from here on. */
+  private def countCommit(root: String, epoch: Long): Unit = {
+    Option(ofTask.get()).filterNot { case (_, of) => of == root || of == StreamTasks.Nobody }.foreach { case (counted, of) =>
+      counted.started(StreamTasks.Nobody)
+      ofTask.set((counted, StreamTasks.Nobody))
+      ended(counted, of)
+    }
+    tasks.committed(root, epoch)
+  }
+
+  /** Where no more snapshots are to be expected before those that wait are wanted, the agent is told to upload them. */
+  private def ended(counted: StreamTasks, root: String): Unit = {
     counted.ended(root).filter(_ => held.isUploading).foreach { quiet =>
       val flush = Json.obj("type" -> "flush", "root" -> Some(quiet.root).filter(_ != StreamTasks.Nobody))
       if (quiet.forMs == 0) tellAgent(flush)
@@ -445,7 +457,8 @@ object ExecutorSide extends Logging {
       if (epoch.isEmpty && runs.remove((root, run))) {
         joined.synchronized(joined -= ((root, run)))
         agent.tell(Json.obj("type" -> "over", "root" -> root, "run" -> run))
-        lastBarrier(root).foreach(b => over.add(streamFolder(b.stream, run)))
+        barriers.over(root, run)
+        barriers.last(root).foreach(b => over.add(streamFolder(b.stream, run)))
       }
       held.covered(root, run, epoch)
     }

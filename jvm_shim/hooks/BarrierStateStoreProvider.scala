@@ -7,6 +7,7 @@ import scala.util.control.NonFatal
 
 import org.apache.hadoop.fs.Path
 
+import org.apache.spark.TaskContext
 import org.apache.spark.ckpt.{Barrier, CheckpointFailure, ExecutorSide, Json}
 import org.apache.spark.sql.ckpt.OperatorMetrics
 import org.apache.spark.sql.ckpt.SparkStreaming.StreamExecution
@@ -23,9 +24,10 @@ class BarrierStateStoreProvider extends HookedProvider {
   override protected def engine(parts: EngineParts): Option[RocksDB] = {
     val id = stateStoreId
     val root = new Path(id.checkpointRootLocation).getParent.toString
-    ExecutorSide.barrier(root).map { barrier =>
-      val store = StoreFolder(root, id.operatorId, id.partitionId, id.storeName,
-        ExecutorSide.folder(barrier, parts.hadoopConf.get(StreamExecution.RUN_ID_KEY, ""), id.operatorId, id.partitionId, id.storeName))
+    val start = parts.hadoopConf.get(StreamExecution.RUN_ID_KEY, "")
+    ExecutorSide.barrier(root, start).map { barrier =>
+      val store = StoreFolder(root, start, id.operatorId, id.partitionId, id.storeName,
+        ExecutorSide.folder(barrier, start, id.operatorId, id.partitionId, id.storeName))
       ExecutorSide.opening(store.dir)(new BarrierRocksDB(store, parts.copy(conf = SnapshotSpread(SpoolVersions(parts.conf), id.partitionId))))
     }
   }
@@ -42,16 +44,20 @@ object SpoolVersions {
     conf.copy(minVersionsToRetain = math.min(conf.minVersionsToRetain, Most), minVersionsToDelete = 0L)
 }
 
-/** One state store and the spool folder that is its "DFS". */
-final case class StoreFolder(root: String, operator: Long, partition: Int, store: String, dir: File) {
+/** One state store, the start of the query (Spark's run id) that has opened it, and the spool folder that is its "DFS". */
+final case class StoreFolder(root: String, start: String, operator: Long, partition: Int, store: String, dir: File) {
   def has(version: Long, uid: String): Boolean =
     new File(dir, s"${version}_$uid.changelog").exists() || new File(dir, s"${version}_$uid.zip").exists()
 }
+
+/** A task, the version that it has loaded, and the barrier that it belongs to. */
+private final case class Bound(attempt: Long, version: Long, at: Barrier)
 
 /** Spark's engine over a spool folder: what a version needs is there before it is loaded, what is committed is handed to the agent. */
 class BarrierRocksDB(store: StoreFolder, parts: EngineParts) extends HookedRocksDB(new Path(store.dir.toURI).toString, parts) {
 
   private var loadedAtMs = 0L
+  @volatile private var bound = Option.empty[Bound]
   private val isClosed = new AtomicBoolean
   // Held while a full snapshot is written: one at a time, and none of a store that is closed.
   private val snapshots = new Object
@@ -64,19 +70,19 @@ class BarrierRocksDB(store: StoreFolder, parts: EngineParts) extends HookedRocks
     val before = commitSteps.get
     val fromFiles = !isLoaded(version, uid)
     if (fromFiles) settle()
-    abandoned.loads(barrier().run, version)
+    val at = barrier(version)
+    abandoned.loads(at.run, version)
     uid.filterNot(id => isLoaded(version, Some(id))).foreach { id =>
-      val at = barrier()
       at.version.filter(_ => version == at.epoch) match {
         case Some(stored) => renumber(at, stored, version, id)
         case None => bring(at, version, id)
       }
     }
     val loaded =
-      try sparkLoads(version, uid, readOnly, empty || (uid.isEmpty && begins(version)))
+      try sparkLoads(version, uid, readOnly, empty || (uid.isEmpty && begins(at, version)))
       catch {
         case e: Exception =>
-          CheckpointFailure.ofKind(CheckpointFailure.Damaged, e).foreach(ExecutorSide.refused(barrier(), version, _))
+          CheckpointFailure.ofKind(CheckpointFailure.Damaged, e).foreach(ExecutorSide.refused(at, version, _))
           throw e
       }
     if (before % 2 != 0 || commitSteps.get != before) settleOthers()
@@ -86,10 +92,8 @@ class BarrierRocksDB(store: StoreFolder, parts: EngineParts) extends HookedRocks
   }
 
   /** The stream begins anew, its numbers go on; or the operator is new in the query: the first epoch's state is empty, whatever its number. */
-  private def begins(version: Long): Boolean = version > 0 && {
-    val at = barrier()
-    version == at.epoch && (at.version.contains(0L) || at.begins(store.operator))
-  }
+  private def begins(at: Barrier, version: Long): Boolean =
+    version > 0 && version == at.epoch && (at.version.contains(0L) || at.begins(store.operator))
 
   /**
    * The state of a checkpoint goes on under a new number. The engine is told that what it has loaded is the version that is asked for, and
@@ -129,7 +133,7 @@ class BarrierRocksDB(store: StoreFolder, parts: EngineParts) extends HookedRocks
   private def bring(at: Barrier, version: Long, uid: String): Unit = if (!isLoaded(version, Some(uid)) && !store.has(version, uid)) fetch(at, version, uid)
 
   override protected def commits(full: Boolean): (Long, StateStoreCheckpointInfo) = {
-    val at = barrier()
+    val at = barrier(loadedVersion)
     val started = System.nanoTime()
     mayOwe = true
     commitSteps.incrementAndGet()
@@ -182,9 +186,16 @@ class BarrierRocksDB(store: StoreFolder, parts: EngineParts) extends HookedRocks
       s"${answer.get("linked").asLong()} files were on this machine, in ${(System.nanoTime() - began) / 1000000} ms")
   }
 
-  private def barrier(): Barrier =
-    Barrier.ofTask(store.root).orElse(ExecutorSide.barrier(store.root)).orElse(ExecutorSide.lastBarrier(store.root)).getOrElse(
-      throw new IllegalStateException(s"the stream of ${store.root} has ended; its state store ${store.operator}/${store.partition} cannot go on"))
+  /** Of the epoch that loads this version, and commits the next one. A task keeps the one that it has loaded under. */
+  private def barrier(version: Long): Barrier = {
+    val attempt = Option(TaskContext.get()).map(_.taskAttemptId())
+    bound.filter(before => attempt.contains(before.attempt) && before.version == version).map(_.at).getOrElse {
+      val found = ExecutorSide.barrier(store.root, store.start, version).getOrElse(
+        throw new IllegalStateException(s"the stream of ${store.root} has ended; its state store ${store.operator}/${store.partition} cannot go on"))
+      bound = attempt.map(Bound(_, version, found))
+      found
+    }
+  }
 
   private def about(kind: String, at: Barrier, version: Long, uid: String) = Json.obj(
     "type" -> kind, "root" -> store.root, "stream" -> at.stream, "base" -> at.base, "op" -> store.operator,

@@ -34,15 +34,16 @@ _AROUND = {
 
 def renewed(page: str) -> str:
     """The page with the targets and tables of today. Raises ValueError where it has no place for them."""
-    found = [Figures.read(path) for path in MEASURED.glob("real-time-*.json")]
+    found = sorted((Figures.read(path) for path in MEASURED.glob("real-time-*.json")), key=_time, reverse=True)
     measured = sorted((figures for figures in found if _cases(figures)), key=lambda figures: _order(_cases(figures)[0]))
     page = replaced(page, _OF_TARGETS, f"{targets(measured)}\n\n{not_measured(measured)}")
     return replaced(page, _SOURCE, "\n\n".join(map(table, measured)) or _NOTHING)
 
 
 def targets(measured: Sequence[Figures]) -> str:
-    """For each rate that was measured at the setting that the targets are of, by the run with the most rounds."""
-    of = max(_runs(measured, BATCH_S, PARTITIONS), key=_rounds, default=Figures())
+    """For each rate that was measured at the setting that the targets are of, by the run with the most rounds, and of those the newest."""
+    runs = _runs(measured, BATCH_S, PARTITIONS)
+    of = max(runs, key=lambda run: (_rounds(run), _time(run)), default=Figures())
     rates = sorted({case.size for case in _cases(of)}) or [RATES[0]]
     rows = [[verdict.what, verdict.target, verdict.measured, verdict.met.value] for verdict in verdicts(of, rates)]
     return "\n".join(f"| {' | '.join(row)} |" for row in (["target", "wanted", "measured", "met"], ["---", "---:", "---", "---"], *rows))
@@ -108,6 +109,10 @@ def table(figures: Figures) -> str:
         lines += ["", "Between two batches, in ms:", ""]
         lines += _rows([*_SETTING, *_AROUND, "the rest of the standstill"], [_around(figures, case) for case in told])
     return "\n".join([*lines, *(f"\nNot measured: {note}" for note in figures.notes)])
+
+
+def _time(figures: Figures) -> str:
+    return str(figures.about.get("time", ""))
 
 
 def _rounds(figures: Figures) -> int:

@@ -27,6 +27,14 @@ def java() -> Iterator[Any]:
         yield started
 
 
+def test_an_object_that_outlives_its_jvm_goes_without_a_word(caplog: pytest.LogCaptureFixture) -> None:
+    """Python 3.11 fails to parse where a traceback is printed in the middle of it, as py4j's finalizers did."""
+    with jvm() as started:
+        kept = [started.java.lang.Object()]
+    kept.clear()
+    assert not caplog.records
+
+
 def line(java: Any, **fields: Any) -> Any:
     return java.org.apache.spark.ckpt.Json.parse(json.dumps(fields))
 

@@ -43,6 +43,8 @@ def jvm(*more: Path, memory: str = "512m", callbacks: bool = False) -> Iterator[
                 gc.collect()  # py4j tells the JVM what Python lets go of: now, not over a closed connection
                 gateway.shutdown_callback_server()
                 gateway.close()
+                # What pytest still holds goes later, in the middle of anything: nobody is told of it any more.
+                gateway._gateway_client.is_connected = False
         finally:
             assert server.stdin is not None
             server.stdin.close()

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from spark_ckpt import paths
+from spark_ckpt.model import HandleKind
+from spark_ckpt.storage import open_storage
+from spark_ckpt.stored.reading import StreamReader
+from tests.drivers.spark.harness import Start
 from tests.drivers.spark.jvm import jvm
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(200)]
@@ -88,3 +94,33 @@ def test_first_full_snapshots_at_a_start_are_spread_over_the_partitions(java: An
         versions = lineage(java, *range(1, length + 1))
         chain.loaded(versions)
         assert chain.endsNow(versions) is ends
+
+
+def test_a_file_that_is_stored_is_not_stored_again_however_old_it_is(start: Start, tmp_path: Path) -> None:
+    """Spark takes an SST for gone that is older than the versions it keeps, and gives it another name in the next full snapshot."""
+    storage, told = f"file://{tmp_path}/storage", tmp_path / "told"
+    told.mkdir()
+    conf = {
+        "spark.ckpt.retained": "1000",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.sql.streaming.minBatchesToRetain": "2",
+        "spark.sql.streaming.stateStore.minDeltasForSnapshot": "2",
+        "spark.sql.streaming.stateStore.maintenanceInterval": "200ms",
+    }
+    app = start("steady.py", "q", str(tmp_path / "at"), str(tmp_path / "out"), str(told), "20", "128", storage=storage, conf=conf)
+    app.until(lambda: (tmp_path / "at" / "q" / "commits" / "30").exists(), "epoch 30", 120)
+    for word in ("stop", "end"):
+        (told / word).touch()
+    app.expect_success()
+    places: dict[tuple[int, int], set[tuple[str, int]]] = {}
+    snapshots = set()
+    with closing(open_storage(paths.stream_url(storage, f"file:{tmp_path}/at/q"))) as stream:
+        reader = StreamReader(stream)
+        for checkpoint, _ in reader.checkpoints():
+            for handle in (h for snapshot in reader.read(checkpoint).snapshots for h in snapshot.handles):
+                if handle.kind is HandleKind.SNAPSHOT:
+                    snapshots.add(handle.name)
+                if handle.kind is HandleKind.SST:
+                    places.setdefault((handle.length, handle.checksum), set()).add((handle.object, handle.offset))
+    assert len(snapshots) > 5, "no full snapshots: the test has lost its point"
+    assert [found for found in places.values() if len(found) > 1] == []
